@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// The errors of queues. They are made once, because the fast path may return them at a
-// high rate.
+// The errors of queues are made once, because the fast path may return them at a high rate.
 var (
 	ErrQueueFull    = errors.New("queue is full")
 	ErrNoQueue      = errors.New("QP has no receive queue of its own: it uses an SRQ")
@@ -41,11 +40,11 @@ var (
 var ErrNotSupported = errors.New("not supported")
 
 // A CQEError is an entry in a completion queue that matches no request of this process.
-// Either the device has an error, or this library misunderstands it. The entry is
-// consumed, and those after it can be polled.
+// Either the device is faulty, or this library misreads the entry. Poll drops the entry;
+// later entries can be polled.
 type CQEError struct {
 	Why string
-	CQE [64]byte // as the device wrote it
+	CQE [64]byte // as the device has written it
 }
 
 func (e *CQEError) Error() string {

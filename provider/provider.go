@@ -2,9 +2,9 @@
 // drivers ("providers", as in rdma-core). A provider takes part in the control path, and
 // implements the queues of the fast path.
 //
-// The providers provider/rxe and provider/mlx5 are part of every program. provider/siw and
-// provider/efa are in those that import them. A provider for another driver may be in any
-// module. Its package calls [Register] in an init function:
+// The providers provider/rxe and provider/mlx5 are part of every program. A program imports
+// provider/siw and provider/efa if it needs them. A provider for another driver may be in
+// any module. Its package calls [Register] in an init function:
 //
 //	func init() {
 //		provider.Register(&provider.Provider{
@@ -17,20 +17,20 @@
 //
 //	import _ "example.com/erdma"
 //
-// provider/rxe and provider/siw are the small examples.
+// provider/rxe and provider/siw are small examples.
 //
 // # Opening a device
 //
-// A [Provider] has the number of the kernel's driver (enum rdma_driver_id), and the
-// versions of the driver's ABI that it supports. Package verbs asks the kernel which driver
-// a device has, and calls that provider's NewContext. It refuses to open a device whose ABI
-// version the provider doesn't support.
+// A [Provider] has the kernel driver's number (enum rdma_driver_id), and the versions of
+// the driver's ABI that it supports. Package verbs asks the kernel which driver a device
+// has, and calls that provider's NewContext. It refuses to open a device whose ABI version
+// the provider doesn't support.
 //
 // # The control path
 //
 // Verbs and the provider share the control path. For each object, verbs begins the command
 // with the core's attributes. The provider adds the driver's part. Then verbs runs the
-// command, and the provider adopts the answer. That is when it maps queues:
+// command, and the provider adopts the response and maps the queues:
 //
 //	q, err := ctx.NewQP(cmd, &init)  // adds the driver's request and response, makes buffers
 //	err = cmd.Run(file)
@@ -45,28 +45,26 @@
 //
 //	c.resp = ioctl.DriverData[ioctl.None, createQPResp]{Cmd: cmd.Cmd}.Out()
 //
-// A response is filled in when Adopt, or another method that follows the command, is
-// called. It is gone when that method returns. The command's other attributes, and the
-// fields of its Req, are for verbs to fill in, from what the New method has left in its init:
-// a device whose queues have only certain lengths increases the sizes there. Attributes of the driver's own, other than
-// its data, can be added only if package uapi has them: a command with an unknown
-// attribute is not run.
+// The response is valid only during Adopt, or another method that follows the command. Verbs fills in
+// the command's other attributes, and the fields of its Req, from the New method's init: there, a
+// provider whose device has only certain queue lengths increases the sizes. Other attributes of the
+// driver can be added only if package uapi has them: a command with an unknown attribute is not run.
 //
 // A New method that returns an error must release everything it has allocated; its object
-// isn't used. Otherwise verbs calls a queue's Release at the end, whatever has failed before,
-// unless the kernel keeps a queue that Adopt has refused: the device may write to its memory.
-// It calls a Context's Release only if Adopt has succeeded. Verbs destroys the kernel's
-// objects, before it calls Release.
+// isn't used. Otherwise verbs calls a queue's Release at the end, even after a failure. The
+// exception is a queue that Adopt has refused and the kernel fails to destroy: the device may
+// write to its memory. Verbs calls a Context's Release only if Adopt has succeeded. It
+// destroys the kernel's objects before it calls Release.
 //
 // # The fast path
 //
 // Posts and polls must not allocate, and should make no system call. Queues return this
 // package's errors unchanged: verbs recognises them, and adds the verb's name.
 //
-// Verbs has checked each request, except a [Short]: the QP is in a state in which it can
-// send, its type has the operation, and addresses and windows belong to the device. The
-// provider checks what depends on the queue: room, the number of scatter/gather entries, and
-// the length of inline data. A call must not keep its arguments, nor anything they point to.
+// Verbs checks each request, except a [Short]: the QP's state permits sends, its type has
+// the operation, and addresses and windows belong to the device. The provider checks the
+// limits of the queue: room, the number of scatter/gather entries, and the length of inline
+// data. A call must not keep its arguments, nor anything they point to.
 //
 // # What runs at the same time
 //
@@ -78,9 +76,9 @@
 //   - Modify, Moved, ECE and SetECE of a QP are serialised. Moved to RESET, and Moved of a
 //     raw packet QP to RTR, also hold both locks of the QP.
 //
-// So a QP may be posted to while its CQ is polled. A poll usually reads what the post has
-// kept about a request; the provider must order these accesses itself. The methods of a
-// Context may be called at any time, also concurrently.
+// So a QP may be posted to while its CQ is polled. A poll usually reads the post's record
+// of a request; the provider must order these accesses itself. The methods of a Context may
+// be called at any time, even concurrently.
 //
 // # Compatibility
 //
@@ -98,11 +96,11 @@ type Provider struct {
 	Name   string
 	Driver uapi.RdmaDriverId
 
-	// MinABI and MaxABI are the bounds of the driver's ABI versions that the provider
-	// supports (/sys/class/infiniband_verbs/uverbsN/abi_version).
+	// MinABI and MaxABI are the lowest and highest of the driver's ABI versions that the
+	// provider supports (/sys/class/infiniband_verbs/uverbsN/abi_version).
 	MinABI, MaxABI int
 
-	// NewContext begins a provider's context on an opened device.
+	// NewContext creates a context on an opened device.
 	NewContext func(f *ioctl.File, cmd ioctl.GetContext) (Context, error)
 
 	// ImportContext is NewContext on a device that another process has opened. It is nil
@@ -112,7 +110,7 @@ type Provider struct {
 
 // A Context makes the provider's parts of the objects on one opened device.
 type Context interface {
-	// Adopt processes the answer to GET_CONTEXT.
+	// Adopt processes the response to GET_CONTEXT.
 	Adopt() error
 
 	NewPD(cmd ioctl.WriteAllocPd) (PD, error)
@@ -122,8 +120,8 @@ type Context interface {
 	NewQP(cmd ioctl.QpCreate, init *QPInit) (QP, error)
 	NewAH(cmd ioctl.WriteCreateAh, init AHInit) (AH, error)
 
-	// QueryDevice adds the provider's part. It returns a function that reads that part
-	// of the answer, or nil if there is none.
+	// QueryDevice adds the provider's part. It returns a function that reads that part of
+	// the response, or nil if there is none.
 	QueryDevice(cmd ioctl.WriteExQueryDevice) func() DeviceExtra
 
 	// Clock reads the device's free-running counter, and reports whether there is one.
@@ -133,7 +131,7 @@ type Context interface {
 	Release()
 }
 
-// An Importer is a Context on which objects of other processes may be used. Contexts need not
+// An Importer is a Context that can import objects of other processes. Contexts need not
 // implement it.
 type Importer interface {
 	// ImportPD checks that there is a PD with this handle.
@@ -144,13 +142,13 @@ type Importer interface {
 
 // A QPOpener is a Context of a device with XRC. Contexts need not implement it.
 type QPOpener interface {
-	// OpenQP returns the provider's part of an XRC target QP that somebody else has
-	// created. Adopt isn't called for it.
+	// OpenQP returns the provider's part of an existing XRC target QP. Adopt isn't called
+	// for it.
 	OpenQP(qpn uint32) QP
 }
 
-// An MRRegistrar is a Context whose driver takes more about a memory region than the core
-// does. Contexts need not implement it.
+// An MRRegistrar is a Context whose driver extends the registration of memory regions.
+// Contexts need not implement it.
 type MRRegistrar interface {
 	// RegMR adds the provider's part.
 	RegMR(cmd ioctl.WriteRegMr) error
@@ -159,8 +157,8 @@ type MRRegistrar interface {
 // A NullKeyer is a Context of a device that may have null MRs. Contexts need not implement
 // it.
 type NullKeyer interface {
-	// NullKey returns the key of memory that swallows writes and reads as zeros, and
-	// reports whether the device has one.
+	// NullKey returns the key of memory that drops writes and reads as zeros, and reports
+	// whether the device has such a key.
 	NullKey() (lkey uint32, ok bool)
 }
 
@@ -171,24 +169,24 @@ type DeviceMemory interface {
 	NewDM(cmd ioctl.DmAlloc, n int) (DM, error)
 }
 
-// A WQMaker is a Context of a device whose receive queues need no QPs. Contexts need not
-// implement it.
+// A WQMaker is a Context of a device with receive queues that need no QPs. Contexts need
+// not implement it.
 type WQMaker interface {
 	// NewWQ returns ErrNoWQ if this device has none.
 	NewWQ(cmd ioctl.WqCreate, init WQInit) (WQ, error)
 	// NewTable adds the provider's part to a table of such queues.
 	NewTable(cmd ioctl.WriteExCreateRwqIndTbl)
-	// NewRSSQP returns a QP that spreads packets over such a table. Of its methods, only
-	// Adopt and Release are called.
+	// NewRSSQP returns a QP that spreads packets over such a table. Verbs calls only its
+	// Adopt and Release.
 	NewRSSQP(cmd ioctl.QpCreate, init RSSInit) (QP, error)
 }
 
 // A FlowCounter is a Context of a device that counts the packets of flows. Contexts need not
 // implement it.
 type FlowCounter interface {
-	// CountFlow adds the provider's part to a flow with counters: what each of them counts
-	// (enum ib_counters_description). After the command, verbs calls the function that it
-	// returns.
+	// CountFlow adds the provider's part to a flow with counters. points are the quantities
+	// that they count (enum ib_counters_description). Verbs calls the returned function
+	// after the command.
 	CountFlow(cmd ioctl.WriteExCreateFlow, points []uint32) (func(), error)
 }
 
@@ -204,7 +202,7 @@ type CompCounter interface {
 	// Read returns how many operations have succeeded, or how many have failed.
 	Read(failed bool) uint64
 
-	// Release frees the memory, also after a command that failed.
+	// Release frees the memory, even after a failed command.
 	Release()
 }
 
@@ -214,7 +212,7 @@ type WQInit struct {
 	CQ            CQ
 }
 
-// RSSInit says how packets are spread over a table of work queues.
+// RSSInit has the parameters of a QP that spreads packets over a table of work queues.
 type RSSInit struct {
 	Function uint8  // MLX5_RX_HASH_FUNC_*
 	Fields   uint64 // MLX5_RX_HASH_*
@@ -227,8 +225,8 @@ type WQ interface {
 	PostRecv(wrs []RecvWR) (n int, err error)
 	// Modify adds the provider's part.
 	Modify(cmd ioctl.WriteExModifyWq)
-	// Reset empties the queue, which the device doesn't use any more. Verbs then calls the
-	// CQ's ForgetWQ.
+	// Reset empties the queue, which the device no longer uses. Verbs then calls the CQ's
+	// ForgetWQ.
 	Reset()
 	Release()
 }
@@ -241,16 +239,16 @@ type WQForgetter interface {
 
 // A DM is memory of the device.
 type DM interface {
-	// Adopt processes the answer to DM_ALLOC: it maps the memory.
+	// Adopt processes the response to DM_ALLOC: it maps the memory.
 	Adopt() error
 
-	// Store and Load copy from and to a program's memory. Offsets and lengths are
-	// multiples of 4, in the memory. They may be called concurrently.
+	// Store and Load copy from and to a program's memory. Offsets and lengths are multiples
+	// of 4, within the DM. Store and Load may be called concurrently.
 	Store(off int, from []byte)
 	Load(to []byte, off int)
 
 	// Mapping returns the offset at which the device's file maps the memory's pages, and
-	// where in them the memory begins.
+	// the start of the memory in these pages.
 	Mapping() (offset, start uint64)
 
 	// Release unmaps the memory. Verbs calls it if Adopt has succeeded.
@@ -266,7 +264,7 @@ type DeviceExtra struct {
 	MinPacing, MaxPacing       uint32 // kb/s
 	PacingQPTs                 uint32
 	PacingBurst                bool
-	MaxSends                   uint32 // in a queue, if that is less than the core says; or 0
+	MaxSends                   uint32 // in a queue, if less than the core's limit; or 0
 	CompressedCQEs, CQEFormats uint32 // maximum number in a group; MLX5DV_CQE_RES_FORMAT_*
 }
 
@@ -275,9 +273,9 @@ type CQInit struct {
 	CQE         uint32
 	CQESize     uint32 // size of an entry in bytes; 0 for the provider's choice
 	Compression uint8  // MLX5DV_CQE_RES_FORMAT_*, 0 for none
-	Fields      Fields // what PollEx must report
-	Channel     bool   // there is a completion channel: Arm may be called
-	Extra       any    // as of QPInit
+	Fields      Fields // the fields that PollEx must report
+	Channel     bool   // the CQ has a completion channel, so Arm may be called
+	Extra       any    // as in QPInit
 }
 
 // QPInit has the parameters of a queue pair to create.
@@ -291,10 +289,11 @@ type QPInit struct {
 	SRQ            SRQ  // for the QP's receives, or nil
 	MaxTSOHeader   uint32
 	Sign           bool // work requests have signatures
-	Single         bool // one goroutine at a time posts sends: a doorbell of the QP's own needs no lock
+	Single         bool // one goroutine at a time posts sends, so the QP's own doorbell needs no lock
 
-	// Scatter is not nil if short messages may come in CQEs. It copies data to the
-	// address that a work request names, and reports whether it is all registered memory.
+	// Scatter is not nil if CQEs may contain short messages. It copies data to the address
+	// that a work request names, and reports whether all of the destination is registered
+	// memory.
 	Scatter func(lkey uint32, addr uint64, data []byte) bool
 
 	// The device's capabilities: atomic operations; checksum offload for raw packets;
@@ -302,11 +301,11 @@ type QPInit struct {
 	Atomics, Checksums bool
 	MaxTSO             uint32
 
-	Extra any // what a package with the driver's own verbs adds, or nil
+	Extra any // options from a package for the driver's own verbs, or nil
 }
 
 // A DriverType is a type of QP that only one driver has. The QP's type is then
-// IB_UVERBS_QPT_DRIVER. A provider refuses those of others.
+// IB_UVERBS_QPT_DRIVER. A provider refuses other drivers' types.
 type DriverType uint8
 
 const (
@@ -321,28 +320,28 @@ type SRQInit struct {
 	MaxWR, MaxSGE uint32
 	XRC           bool
 	MaxTags       uint32 // 0 without tag matching
-	CQ            CQ     // of an XRC SRQ, or one that matches tags
+	CQ            CQ     // for an XRC SRQ, or one that matches tags
 }
 
 // A PD is a protection domain.
 type PD interface {
-	// Adopt processes the answer to ALLOC_PD.
+	// Adopt processes the response to ALLOC_PD.
 	Adopt() error
 }
 
 // A QP is the pair of work queues.
 type QP interface {
-	// Adopt processes the answer to QP_CREATE: the kernel's handle and number, and the
-	// capabilities that it granted. The provider may correct these.
+	// Adopt processes the response to QP_CREATE: the kernel's handle and number, and the
+	// granted capabilities, which the provider may correct.
 	Adopt(handle, qpn uint32, granted *uapi.IbUverbsQpCap) error
 
-	// PostSend encodes work requests into the send queue. If more is false, it then
-	// rings the doorbell for all requests that were encoded since it was last rung. With
-	// empty wrs it only rings the doorbell.
+	// PostSend encodes work requests into the send queue. If more is false, it then rings
+	// the doorbell for all requests encoded since the last ring. With empty wrs it only
+	// rings the doorbell.
 	//
 	// If it returns an error, wrs[n] was refused, and the requests before it were posted.
-	// If n is len(wrs), ringing the doorbell failed. If n is 0, the doorbell was not
-	// rung, for earlier requests either. PostSend must not keep a reference to wrs, nor to
+	// If n is len(wrs), ringing the doorbell failed. If n is 0, the doorbell was not rung,
+	// not even for earlier requests. PostSend must not keep a reference to wrs, nor to
 	// anything that they point to.
 	PostSend(wrs []SendWR, more bool) (n int, err error)
 
@@ -353,18 +352,18 @@ type QP interface {
 	// MaxMessage bytes with ErrRecvTooLong.
 	PostRecv(wrs []RecvWR) (n int, err error)
 
-	// ECE returns the device's enhanced connection establishment: its vendor, 0 if the
-	// provider has no ECE, and its options. SetECE sets the options that the next Modify
-	// requests. It reports whether the device has ECE.
+	// ECE returns the vendor and the options of the device's enhanced connection
+	// establishment. The vendor is 0 if the provider has no ECE. SetECE sets the options
+	// that the next Modify requests, and reports whether the device has ECE.
 	ECE() (vendor, options uint32)
 	SetECE(options uint32) bool
 
-	// Modify begins a modify_qp with the provider's part. If it returns false, there is
-	// none, and verbs uses a WriteModifyQp.
+	// Modify begins a MODIFY_QP with the provider's part. It returns false if the provider
+	// has no part; then verbs uses a WriteModifyQp.
 	Modify() (cmd ioctl.WriteExModifyQp, ok bool)
 
-	// Moved is called after a change of state. It returns the QP's number from then on. A
-	// change to RESET empties the queues.
+	// Moved is called after a change of state. It returns the QP's new number. A change to
+	// RESET empties the queues.
 	Moved(to uapi.IbQpState) (qpn uint32)
 
 	// Release unmaps the queues.
@@ -374,33 +373,34 @@ type QP interface {
 // A ShortPoster is a QP with a faster path for requests of the most common kinds. QPs
 // need not implement it.
 type ShortPoster interface {
-	// PostShort is PostSend for all of the requests, or none. It only reports whether it
-	// succeeded, and may refuse anything. The caller then uses PostSend, which accepts
-	// the requests or returns an error.
+	// PostShort posts all of the requests, or none, and reports whether it posted them. It
+	// may refuse any request. The caller then uses PostSend, which accepts the requests or
+	// returns an error.
 	PostShort(list []Short, more bool) bool
 }
 
-// A Paced is a QP whose driver takes more about a rate limit than the rate. QPs need not
-// implement it.
+// A Paced is a QP whose driver takes more parameters of a rate limit than the rate. QPs
+// need not implement it.
 type Paced interface {
 	// LimitBurst adds the maximum burst and the typical length of a packet, in bytes, to a
 	// command that sets the rate limit.
 	LimitBurst(cmd ioctl.WriteExModifyQp, burst uint32, packet uint16)
 }
 
-// A QueryLimiter is a QP whose driver refuses to be asked about attributes that it doesn't
-// have. QPs need not implement it.
+// A QueryLimiter is a QP whose driver refuses queries of attributes that it lacks. QPs need
+// not implement it.
 type QueryLimiter interface {
-	// QueryMask returns the attributes that it has.
+	// QueryMask returns the attributes that the driver has.
 	QueryMask() uapi.IbQpAttrMask
 }
 
 // An Orderer is a QP whose device may write messages to memory in order. QPs need not
 // implement it.
 type Orderer interface {
-	// DataOrder returns what the device promises of the data that an operation brings to
-	// this QP's side: one of its own RDMA reads, or the peer's RDMA writes and sends. It
-	// promises nothing unless it is sure. The QP is connected, and handle is the kernel's.
+	// DataOrder returns the order in which the device promises to write the data of an
+	// operation to this QP's side: of the QP's own RDMA reads, or the peer's RDMA writes
+	// and sends. If the order isn't known for certain, it returns DataUnordered. The QP is
+	// connected, and handle is the kernel's.
 	DataOrder(handle uint32, op uapi.IbUverbsWrOpcode) (DataOrder, error)
 }
 
@@ -415,12 +415,12 @@ const (
 
 // An SRQ is a shared receive queue.
 type SRQ interface {
-	// Adopt processes the answer to SRQ_CREATE, like that of a QP.
+	// Adopt processes the response to SRQ_CREATE, as QP.Adopt does.
 	Adopt(handle uint32, granted *SRQInit) error
 	PostRecv(wrs []RecvWR) (n int, err error)
 
-	// Modify adds the provider's part. If the command has resized the queue, Remap is
-	// called.
+	// Modify adds the provider's part. If the command has resized the queue, verbs calls
+	// Remap.
 	Modify(cmd ioctl.WriteModifySrq) error
 	Remap() error
 
@@ -430,9 +430,9 @@ type SRQ interface {
 // A TagMatcher is an SRQ whose SRQInit.MaxTags isn't 0. The lock that covers PostRecv covers
 // PostTagOps, too.
 type TagMatcher interface {
-	// Operate tells the SRQ its RC queue pair, on which it posts the operations on its list of
-	// tags. Verbs has connected it to itself. It has room for as many operations as were asked
-	// for, and is released before the SRQ.
+	// Operate gives the SRQ an RC queue pair on which to post the operations on its list of
+	// tags. Verbs has connected the QP to itself. The QP has room for the requested number of
+	// operations, and is released before the SRQ.
 	Operate(qp QP)
 	// PostTagOps posts operations, and fills in the handles of added tags.
 	PostTagOps(ops []TagOp) (n int, err error)
@@ -442,12 +442,12 @@ type TagMatcher interface {
 type CQ interface {
 	Adopt(handle uint32) error
 
-	// Poll moves up to len(wc) completions into wc and returns their number. If there are
-	// none before an error, such as a *CQEError, it returns the error. It must not keep a
-	// reference to wc.
+	// Poll moves up to len(wc) completions into wc and returns their number. It returns an
+	// error, such as a *CQEError, only if there are no completions before it. It must not
+	// keep a reference to wc.
 	Poll(wc []WC) (int, error)
-	// Arm requests an event for the next completion, or only for the next one that is
-	// solicited or has an error. events is the number of events so far.
+	// Arm requests an event for the next completion or, with solicitedOnly, for the next
+	// completion that is solicited or has an error. events is the number of events so far.
 	Arm(solicitedOnly bool, events uint32) error
 
 	// Forget drops the completions of a QP that was moved to RESET or destroyed. The
@@ -457,7 +457,7 @@ type CQ interface {
 	ForgetSRQ(srq SRQ)
 
 	// Resize adds the provider's part, for cqe completions. Then Remap is called.
-	// Completions that have not been polled are kept.
+	// Completions in the queue are kept.
 	Resize(cmd ioctl.WriteResizeCq, cqe uint32) error
 	Remap() error
 
@@ -465,19 +465,19 @@ type CQ interface {
 }
 
 // An ExPoller is a CQ whose completions can have more fields. If CQInit.Fields isn't 0,
-// NewCQ must return such a CQ, or else ErrNoField. It must check Fields only if its CQs
-// are ExPollers: others are refused.
+// NewCQ must return such a CQ, or else ErrNoField. It must check Fields only if its CQs are
+// ExPollers: verbs refuses other CQs.
 type ExPoller interface {
 	// PollEx is Poll for completions with the fields of CQInit.Fields. The other fields
-	// beside WC are 0, and all of them are if the request has failed.
+	// beside WC are 0. If the request has failed, all fields beside WC are 0.
 	PollEx(wc []WCEx) (int, error)
 }
 
-// An AH makes an address handle.
+// An AH is the provider's part of an address handle's creation.
 type AH interface {
 	// Local reports whether the address handle needs no object in the kernel.
 	Local() bool
-	// Adopt fills in the data for work requests, from the answer to CREATE_AH.
+	// Adopt fills in the data for work requests, from the response to CREATE_AH.
 	Adopt(ref *AHRef) error
 }
 
@@ -492,5 +492,5 @@ type AHInit struct {
 type Link struct {
 	Ethernet    bool
 	RoCEV2      bool // on Ethernet, whether the GID's type is RoCE v2
-	GRHRequired bool // all addresses must be global
+	GRHRequired bool // every address must be global
 }

@@ -11,8 +11,8 @@ var registry struct {
 	all []*Provider
 }
 
-// Register registers a provider. From then on package verbs opens the devices of its driver
-// with it. Register is for init functions. It panics if the provider's fields are incomplete,
+// Register registers a provider, with which package verbs then opens the devices of its
+// driver. Register is for init functions. It panics if the provider's fields are incomplete,
 // or if its driver already has a provider. It is safe for concurrent use.
 func Register(p *Provider) {
 	if p == nil || p.Name == "" || p.NewContext == nil || p.MinABI > p.MaxABI {

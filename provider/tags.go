@@ -7,8 +7,8 @@ type TagOp struct {
 	WRID       uint64
 	Op         uint32 // TagAdd, TagDelete or TagSync
 	Flags      uint32 // TagSignaled, TagCount
-	Unexpected uint32 // how many unexpected messages were handled, with TagCount
-	Handle     uint32 // of the tag to delete, or that was added
+	Unexpected uint32 // with TagCount: the number of unexpected messages handled
+	Handle     uint32 // of the tag to delete, or of the added tag
 	RecvWRID   uint64
 	Buffer     SGE
 	Tag, Mask  uint64
@@ -24,7 +24,7 @@ const (
 	TagCount    = 1 << 1
 )
 
-// What completions about tags have. The kernel's headers lack these values of libibverbs's.
+// Values in completions about tags. They are libibverbs's; the kernel's headers lack them.
 const (
 	WCTagAdd    = uint32(uapi.IB_WC_RECV) + 2
 	WCTagDelete = uint32(uapi.IB_WC_RECV) + 3

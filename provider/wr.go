@@ -58,8 +58,7 @@ type SendWR struct {
 	FlushLevel  uint8
 }
 
-// Nowhere reports whether a request is a write of data to address 0 with key 0: one without an operation. A write
-// of nothing has its use, which is to find out whether the peer is there.
+// Nowhere reports whether a request is a write to address 0 with key 0: one without an operation.
 func (wr *SendWR) Nowhere() bool {
 	return wr.Remote.Addr == 0 && wr.Opcode == 0 && wr.Remote.RKey == 0 && len(wr.SGL)+len(wr.Inline) > 0
 }
@@ -74,8 +73,8 @@ type Remote struct {
 // immediate, an RDMA write or an RDMA read, whose data is one piece of memory. Package
 // verbs has only checked that the QP's type supports the operation.
 //
-// It has few words, because the cost of a post is the number of stores before the
-// doorbell.
+// It has few words, because the number of stores before the doorbell determines the cost of
+// a post.
 type Short struct {
 	WRID       uint64
 	Operation  uint64 // Opcode in the lower half, Flags in the upper
@@ -88,7 +87,7 @@ type Short struct {
 // WRNop is the opcode of a request that does nothing. uverbs has no opcode for it.
 const WRNop uapi.IbUverbsWrOpcode = 16
 
-// MWBind is the memory that a window is bound to.
+// MWBind is the memory to which a window is bound.
 type MWBind struct {
 	MR     *MRRef // nil if Length is 0
 	Addr   uint64
@@ -128,8 +127,8 @@ type RecvWR struct {
 	SGL  []SGE
 }
 
-// MaxMessage is the maximum length of a message, and of a receive, in bytes. InfiniBand's is one
-// byte more, whose length mlx5 can't say.
+// MaxMessage is the maximum length of a message, and of a receive, in bytes. InfiniBand's
+// maximum is one byte longer, a length that mlx5 can't encode.
 const MaxMessage = 1<<31 - 1
 
 // TooLong reports whether a receive has more than MaxMessage bytes in total.
@@ -161,7 +160,7 @@ type WC struct {
 	_            uint8
 }
 
-// Fields are the fields of a WCEx that a CQ reports, beside those of a WC.
+// Fields selects the fields of a WCEx that a CQ reports beside those of a WC.
 type Fields uint32
 
 const (
@@ -174,17 +173,17 @@ const (
 	FieldTag
 )
 
-// A WCEx is a work completion with the fields that were asked for.
+// A WCEx is a work completion with the selected fields.
 type WCEx struct {
 	WC
 	Timestamp uint64    // cycles of the clock that Context.Clock reads
-	WallClock time.Time // the same moment
-	FlowTag   uint32    // of the rule that steered a packet to the QP
+	WallClock time.Time // the same time on the system's clock
+	FlowTag   uint32    // the tag of the rule that steered a packet to the QP
 	VLAN      uint16    // the tag removed from a received packet: PCP, DEI and VLAN ID
 
-	Unsolicited bool     // of an RDMA write with immediate data, without a receive
-	SGID        [16]byte // of a sender to whom there is no address handle
+	Unsolicited bool     // the completion of an RDMA write with immediate data that consumed no receive
+	SGID        [16]byte // the GID of a sender without an address handle
 
-	Tag        uint64 // of a message that matched, and the sender's word beside it
+	Tag        uint64 // the tag of a message that matched, and the sender's word beside it
 	TagContext uint32
 }
