@@ -473,7 +473,7 @@ type ExPoller interface {
 	PollEx(wc []WCEx) (int, error)
 }
 
-// An AH is the provider's part of an address handle's creation.
+// An AH is the provider's part of a new address handle.
 type AH interface {
 	// Local reports whether the address handle needs no object in the kernel.
 	Local() bool

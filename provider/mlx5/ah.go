@@ -11,7 +11,7 @@ import (
 )
 
 // An ah is an address handle: an address vector, which is copied into each work request.
-// The kernel is only used to resolve a peer's MAC address.
+// The kernel only resolves the peer's MAC address.
 type ah struct {
 	av   wqe.AddressVector
 	resp *uapi.Mlx5IbCreateAhResp
@@ -63,8 +63,8 @@ func (c *context) NewAH(cmd ioctl.WriteCreateAh, init provider.AHInit) (provider
 	return a, nil
 }
 
-// sourcePort returns the UDP source port of a flow's packets, by which switches
-// distribute flows. The flow label determines it; without a label it can be any.
+// sourcePort returns the UDP source port of a flow's packets, which switches use to
+// distribute flows. The flow label determines the port; without a label any port will do.
 func sourcePort(flow uint32) uint16 {
 	const least = 0xc000 // IB_ROCE_UDP_ENCAP_VALID_PORT_MIN
 	if flow == 0 {

@@ -32,15 +32,15 @@ func atomicsOf(op uapi.IbUverbsWrOpcode) atomics {
 	return maskedAdds
 }
 
-// maskedAtomics are the adapter's masked atomics. No verb reports them, so the adapter's
-// firmware is queried, once.
+// maskedAtomics are the adapter's masked atomics. No verb reports them, so the firmware is
+// queried, once.
 type maskedAtomics struct {
 	once sync.Once
 	ops  atomics
 }
 
-// atomics returns the operations of a QP. A driver reports none also for an adapter that
-// answers in another byte order than this processor's.
+// atomics returns the atomic operations of a QP. The driver also reports none for an
+// adapter whose results are not in this processor's byte order.
 func (c *context) atomics(init *provider.QPInit) atomics {
 	if !init.Atomics {
 		return 0
@@ -50,18 +50,18 @@ func (c *context) atomics(init *provider.QPInit) atomics {
 	return swaps | adds | m.ops
 }
 
-// The firmware's command QUERY_HCA_CAP, for the current atomic capabilities. Every
-// context may run it.
+// The firmware's command QUERY_HCA_CAP for the current atomic capabilities. Every context
+// may run it.
 const (
 	queryCapOpcode  = 0x100
 	queryCapAtomics = 3<<1 | 1
-	capOffset       = 16   // in the answer
-	capLength       = 4096 // of any kind
-	operationsAt    = 0x12 // in the capabilities of atomics
+	capOffset       = 16   // in the response
+	capLength       = 4096 // the same for every kind of capabilities
+	operationsAt    = 0x12 // in the atomic capabilities
 )
 
-// askMasked queries the adapter. If the kernel doesn't pass the query on, all operations
-// are allowed, and the adapter reports errors in completions.
+// askMasked queries the firmware. If the kernel refuses the query, askMasked returns all
+// operations, and the adapter reports errors in completions.
 func askMasked(f *ioctl.File) atomics {
 	in := make([]byte, 16)
 	out := make([]byte, capOffset+capLength)

@@ -12,14 +12,14 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A clock is the page with the adapter's free-running counter. The counter is
+// A clock is a mapping of the page with the adapter's free-running counter. The counter is
 // big-endian, with the upper half first.
 type clock struct {
 	mem    []byte
 	offset uint64
 }
 
-// open maps the page. If the kernel offers none, there is no clock.
+// open maps the page. Without a page from the kernel, there is no clock.
 func (c *clock) open(f *ioctl.File, offset uint64) {
 	size := os.Getpagesize()
 	offset &= uint64(size - 1)
@@ -56,15 +56,16 @@ func (c *clock) release() {
 	}
 }
 
-// A wall is the kernel's page for translating the adapter's counter to the time of day
-// (struct ib_uverbs_clock_info). The kernel updates it before the counter wraps.
+// A wall is a mapping of the kernel's page for translating the adapter's counter to the
+// time of day (struct ib_uverbs_clock_info). The kernel updates it before the counter
+// wraps.
 type wall struct {
-	offered bool // by the kernel
+	offered bool // the kernel offers the page
 	mu      sync.Mutex
 	mem     []byte
 }
 
-// open maps the page, unless it is mapped, and reports whether there is one.
+// open maps the page, unless it is mapped, and reports whether it is mapped now.
 func (w *wall) open(f *ioctl.File) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -88,7 +89,7 @@ type wallTime struct {
 	mult, shift              uint32
 }
 
-// read reads the page, while the kernel doesn't change it. The page is open.
+// read returns a consistent state of the page. The page must be mapped.
 func (w *wall) read() (t wallTime) {
 	p := (*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
 	for {

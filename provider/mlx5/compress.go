@@ -2,9 +2,9 @@ package mlx5
 
 import "github.com/goverbs/goverbs/provider/mlx5/wqe"
 
-// expand replaces the compressed completions that begin at an index by full ones, in
-// place. The device no longer uses these entries, and each array is read before it is
-// overwritten. expand reports whether their number is possible in the ring.
+// expand replaces the compressed completions that begin at an index by full ones, in place.
+// The device no longer uses these entries, and each array is read before it is overwritten.
+// expand reports whether the ring can hold that many completions.
 func (r *cqRing) expand(first uint32, format wqe.MiniFormat) bool {
 	title := *r.at(first)
 	n := title.ByteCount()

@@ -20,23 +20,23 @@ type cq struct {
 
 	cqRing
 	next   uint32  // index of the next CQE; it increases without wrapping at the ring's end
-	turn   uint32  // its round of the ring
-	offset uintptr // where it is in the ring (a pointer would cost a write barrier)
+	turn   uint32  // next's round of the ring
+	offset uintptr // next's offset in the ring (a pointer would cost a write barrier)
 	record *record
 	number uint32
 	last   *resource // the resource of the previous CQE
-	credit credit    // of that resource
+	credit credit    // of last
 	v1     bool      // CQEs have user indices
 	fields provider.Fields
 	format wqe.MiniFormat
 	// realTime: timestamps are seconds and nanoseconds of the adapter's real-time clock.
 	realTime bool
-	// theirs: the program polls by itself (mlx5dv.CQQueue).
+	// theirs: the program polls the ring directly (mlx5dv.CQQueue).
 	theirs atomic.Bool
-	freed  freed // of SRQs
+	freed  freed // WQEs of SRQs to free
 
-	resized cqRing // during a Resize, and after one that failed, when the adapter uses it
-	broken  error  // why the ring can't be read any further; returned after its last completion
+	resized cqRing // the new ring during a Resize; also after a failed one whose ring the adapter uses
+	broken  error  // why no more of the ring can be read; returned after its last completion
 }
 
 // A cqRing is a ring of CQEs.
@@ -63,10 +63,10 @@ func newRing(n, stride uint32) (r cqRing, err error) {
 	return r, nil
 }
 
-// at returns the CQE with an index. For a CQE of 128 bytes that is its second half.
+// at returns the CQE with an index: of a CQE of 128 bytes, the second half.
 func (r *cqRing) at(i uint32) *wqe.CQE { return &r.ring[(i&r.mask)*r.stride+r.stride-1] }
 
-// round returns how often the ring has wrapped before an index.
+// round returns the number of times that the ring has wrapped before an index.
 func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 
 // seek makes the CQE with an index the next one.
@@ -131,8 +131,8 @@ func (q *cq) Adopt(uint32) error {
 // The arming commands of the doorbell (MLX5_CQ_DB_REQ_NOT*).
 const armSolicited = 1 << 24
 
-// Arm tells the adapter the consumer index. The number of events identifies the arming:
-// the adapter accepts each once.
+// Arm writes the consumer index to the record and rings the doorbell. The number of events
+// identifies the arming: the adapter accepts each number once.
 func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 	command := events&3<<28 | q.next&0xffffff
 	if solicitedOnly {
@@ -161,7 +161,7 @@ func (q *cq) forget(gone *resource) {
 		q.last = nil
 	}
 	if q.theirs.Load() {
-		return // its entries, and the consumer index, are the program's
+		return // the program owns the entries and the consumer index
 	}
 	end := q.next
 	for end-q.next <= q.mask {
@@ -196,8 +196,8 @@ func (q *cq) forget(gone *resource) {
 	}
 }
 
-// about reports whether a CQE belongs to a QP. What a QP receives belongs to its SRQ if that
-// matches tags.
+// about reports whether a CQE belongs to r. The receives of a QP whose SRQ matches tags
+// belong to the SRQ.
 func (q *cq) about(e *wqe.CQE, r *resource) bool {
 	if !q.v1 {
 		return e.QPN() == r.number && !(r.qp != nil && r.srq != nil && r.srq.tags != nil && !isRequester(e.Load().Opcode()))
@@ -229,7 +229,7 @@ func (q *cq) Resize(cmd ioctl.WriteResizeCq, cqe uint32) (err error) {
 	if q.broken != nil {
 		return q.broken
 	}
-	q.dropResize() // left by a Resize that the kernel refused
+	q.dropResize() // of a Resize that the kernel has refused
 	if q.resized, err = newRing(cqe, q.stride); err != nil {
 		return err
 	}
@@ -240,21 +240,21 @@ func (q *cq) Resize(cmd ioctl.WriteResizeCq, cqe uint32) (err error) {
 
 var errNoResizeCQE = errors.New("mlx5: the adapter didn't mark where the resized completion queue begins: create another CQ")
 
-// Remap copies the completions that have not been polled to the new ring: all up to the
-// mark with which the adapter ends the old ring. In the new ring each is one entry
-// later, so the adapter continues directly after them.
+// Remap copies the completions in the old ring to the new one, up to the mark with which
+// the adapter ends the old ring. Each moves one entry further, so that the adapter
+// continues directly after them.
 //
-// Without that mark the CQ is unusable: the adapter writes to the new ring, at an
-// unknown position. The new ring is kept for the adapter.
+// Without the mark the CQ is unusable: the adapter writes to the new ring, at an unknown
+// position. The new ring stays allocated for the adapter.
 func (q *cq) Remap() error {
 	if q.resized.mask == q.mask {
-		q.dropResize() // the kernel sees no change
+		q.dropResize() // for the kernel, the size has not changed
 		return nil
 	}
 	end, ok := q.findMark()
 	if !ok {
 		q.broken = errNoResizeCQE
-		if end-q.next <= q.mask { // the old ring is ours alone
+		if end-q.next <= q.mask { // the adapter doesn't use the old ring
 			q.at(end).End(q.round(end))
 		}
 		return q.broken
@@ -265,9 +265,9 @@ func (q *cq) Remap() error {
 	q.cqRing, q.resized = q.resized, q.cqRing
 	q.dropResize()
 	q.seek(q.next + 1)
-	// The mark counts as a completion, and it is now consumed. rdma-core leaves it to the
-	// next poll to tell the adapter. Until then the queue is fuller to the adapter than
-	// it is.
+	// The mark counts as a completion, which is consumed now. rdma-core updates the
+	// consumer index only in the next poll. Until then the adapter takes the queue for
+	// fuller than it is.
 	mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
 	return nil
 }
@@ -291,7 +291,7 @@ func (q *cq) findMark() (at uint32, ok bool) {
 	return at, false
 }
 
-// dropResize ends a Resize. It releases the unused ring, which is in resized.
+// dropResize ends a Resize. It releases resized, the unused ring.
 func (q *cq) dropResize() {
 	q.resized.buf.release()
 	q.resized = cqRing{}

@@ -11,18 +11,18 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// dm is memory of the adapter (MEMIC). It begins anywhere in its first page. It is mapped as
-// write-combining memory, and the adapter takes accesses of multiples of 4 bytes at such
-// addresses only.
+// A dm is memory of the adapter (MEMIC), mapped as write-combining. It may begin anywhere in
+// its first page. The adapter takes only accesses whose length and address are multiples of
+// 4.
 type dm struct {
 	file  *ioctl.File
 	n     int
-	start *uint64 // the answer: where the memory begins in its first page
+	start *uint64 // the response: the memory's offset in its first page
 	page  *uint16
 
 	pages []byte
 	words []uint32
-	at    uint64 // where the file maps it
+	at    uint64 // the file's offset for mapping the memory
 	in    uint64
 }
 
@@ -35,7 +35,7 @@ func (d *dm) Adopt() error {
 	d.in = *d.start & uint64(size-1)
 	d.at = mmapOffset(uapi.MLX5_IB_MMAP_DEVICE_MEM, int(*d.page))
 	d.start, d.page = nil, nil
-	// The kernel's pages are those for n bytes from a page's beginning.
+	// The kernel maps as many pages as n bytes need from the start of a page.
 	length := (d.n + size - 1) &^ (size - 1)
 	if d.in%4 != 0 || int(d.in)+(d.n+3)&^3 > length {
 		return fmt.Errorf("mlx5: the kernel allocated memory of the adapter at %#x of its page, for %d bytes", d.in, d.n)
@@ -51,8 +51,8 @@ func (d *dm) Adopt() error {
 
 func (d *dm) Mapping() (offset, start uint64) { return d.at, d.in }
 
-// Store ends with the stores on their way to the adapter, so that a work request that is
-// posted later, here or by a peer, finds them.
+// Store flushes its stores to the adapter, so that a later work request, from this side or
+// a peer, finds the data.
 func (d *dm) Store(off int, from []byte) {
 	words := d.words[off/4:][:len(from)/4]
 	for i := range words {

@@ -11,8 +11,8 @@ const eceTrigger = 0x10000000
 
 // An ece is the state of a QP's enhanced connection establishment.
 type ece struct {
-	options uint32 // the adapter's
-	asked   uint32 // to request with the next change of state; 0 for none
+	options uint32 // the adapter's options
+	asked   uint32 // options to request with the next change of state; 0 for none
 }
 
 func (q *qp) ECE() (vendor, options uint32) { return vendorID, q.ece.options }
@@ -26,7 +26,7 @@ func (q *qp) SetECE(options uint32) bool {
 	return true
 }
 
-// answered processes the response to a change of state.
+// answered records the options in the response to a change of state.
 func (e *ece) answered(resp *uapi.Mlx5IbModifyQpResp) {
 	if e.asked != 0 {
 		e.options, e.asked = resp.EceOptions, 0

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// An environment has the settings of libmlx5's variables for doorbell registers.
+// An environment has the values of libmlx5's variables for doorbell registers.
 type environment struct {
-	// MLX5_SHUT_UP_BF is set and not 0: WQEs are never copied to registers.
+	// noBlueFlame: MLX5_SHUT_UP_BF is set and not 0, so WQEs are never copied to registers.
 	noBlueFlame bool
-	// MLX5_TOTAL_UUARS, and MLX5_NUM_LOW_LAT_UUARS of them for one QP each.
+	// registers is MLX5_TOTAL_UUARS. lowLatency is MLX5_NUM_LOW_LAT_UUARS, the number of
+	// registers for one QP each.
 	registers, lowLatency int
-	chosen                bool // either of them is set
+	chosen                bool // either variable is set
 }
 
 // libmlx5's defaults and limits.

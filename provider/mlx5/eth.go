@@ -6,8 +6,9 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// ethInline returns how many bytes of a packet must be inline, according to the kernel.
-// If the kernel doesn't report it, the device needs the Ethernet header with a VLAN tag.
+// ethInline returns the number of bytes of a packet that must be inline, according to the
+// kernel. If the kernel doesn't report a mode, the Ethernet header with a VLAN tag must be
+// inline.
 func ethInline(mode uapi.Mlx5UserInlineMode) int {
 	if mode == uapi.MLX5_USER_INLINE_MODE_NONE {
 		return 0
@@ -15,9 +16,8 @@ func ethInline(mode uapi.Mlx5UserInlineMode) int {
 	return wqe.EthHeaderInline
 }
 
-// ethernet writes the Ethernet segment of a packet. It has the offloads, and the header,
-// which must be in the WQE. ethernet returns where the segment ends, and the remaining
-// data.
+// ethernet writes the Ethernet segment of a packet, with the offloads and the header, which
+// must be in the WQE. It returns the segment's end, and the remaining data.
 func (s *sendQueue) ethernet(w *window, wr *provider.SendWR) (n uint32, sgl []provider.SGE, inline []byte, err error) {
 	var checksums uint8
 	if wr.Flags&uint32(uapi.IB_SEND_IP_CSUM) != 0 {
@@ -62,8 +62,8 @@ func (s *sendQueue) ethernet(w *window, wr *provider.SendWR) (n uint32, sgl []pr
 // minEthernet is the length of an Ethernet header.
 const minEthernet = 14
 
-// takeHeader copies the first bytes of a packet from the memory of a list. It returns the
-// rest of the list, in space.
+// takeHeader copies the first bytes of a packet, from the memory of a list, to header. It
+// returns the rest of the list, in space.
 func takeHeader(header []byte, space, sgl []provider.SGE) ([]byte, []provider.SGE, error) {
 	if len(header) == 0 {
 		return header, sgl, nil
@@ -86,7 +86,7 @@ func takeHeader(header []byte, space, sgl []provider.SGE) ([]byte, []provider.SG
 // header writes an Ethernet segment after the control segment.
 func (w *window) header(checksums uint8, mss uint16, header []byte) {
 	w[1].Ethernet(checksums, mss, len(header))
-	w[2] = wqe.Segment{} // for the bytes after a short header
+	w[2] = wqe.Segment{} // clears the bytes after a short header
 	copy(w.headerBytes(len(header)), header)
 }
 

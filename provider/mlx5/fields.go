@@ -11,8 +11,8 @@ import (
 // allFields are the fields that a CQE can have.
 const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.FieldFlowTag | provider.FieldVLAN | provider.FieldTag
 
-// PollEx polls completions one by one, to read the fields of each before the entry is
-// given back to the device.
+// PollEx polls completions one by one, to read the fields of each before the device reuses
+// the entry.
 func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	var wall wallTime
 	defer q.freed.tell()
@@ -40,7 +40,7 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 			continue
 		}
 		x := provider.WCEx{WC: one[0]}
-		if x.Status == uint32(uapi.IB_WC_SUCCESS) { // else other data is in their place
+		if x.Status == uint32(uapi.IB_WC_SUCCESS) { // an error CQE has other data in their place
 			if q.fields&provider.FieldTimestamp != 0 {
 				x.Timestamp = at
 			}
@@ -67,8 +67,8 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	return n, nil
 }
 
-// steered reports whether the last completion is of a raw packet QP. Those of others
-// have the QP's number in the place of the flow tag.
+// steered reports whether the last completion is a raw packet QP's. Other QPs' completions
+// have the QP's number in place of the flow tag.
 func (q *cq) steered(num uint32) bool {
 	return q.last != nil && q.last.qp.raw && q.last.qp.number == num
 }

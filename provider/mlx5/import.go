@@ -8,8 +8,9 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// importContext begins a context on a device that another process has opened. The two allocate
-// registers of their own. They may choose the same user indexes: each has its own CQs.
+// importContext creates a context on a device that another process has opened. Each process
+// allocates its own registers. Both may choose the same user indices, because each has its own
+// CQs.
 func importContext(f *ioctl.File, cmd ioctl.QueryContext) (provider.Context, error) {
 	env, err := prepare()
 	if err != nil {

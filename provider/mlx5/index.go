@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 )
 
-// A resource is a QP or an SRQ, which a CQE belongs to.
+// A resource is a QP or an SRQ to which CQEs belong.
 type resource struct {
-	number uint32 // its number in CQEs
+	number uint32 // the resource's number in CQEs
 	qp     *qp
 	srq    *srq
 }
@@ -87,7 +87,7 @@ func (x *index) enter(number uint32, r *resource) {
 	x.numbered.Store(number, r)
 }
 
-// leave removes it, unless the adapter has already given the number to another one.
+// leave removes a resource, unless the adapter has already given its number to another one.
 func (x *index) leave(number uint32, r *resource) { x.numbered.CompareAndDelete(number, r) }
 
 func (x *index) lookup(number uint32) *resource {

@@ -8,18 +8,18 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// These methods are for package mlx5dv, which calls them through package inside.
+// Package mlx5dv calls these methods through package inside.
 
-// UseDEVX asks the kernel for a context that may send commands to the firmware.
+// UseDEVX requests a context that may send commands to the firmware.
 func (c *context) UseDEVX() {
 	c.devx = true
 	c.req.Flags |= uint32(uapi.MLX5_IB_ALLOC_UCTX_DEVX)
 }
 
-// DEVX reports whether the context may do that.
+// DEVX reports whether the context may send commands to the firmware.
 func (c *context) DEVX() bool { return c.devx }
 
-// UseRegisters sets how many registers have one QP each.
+// UseRegisters sets the number of registers for one QP each.
 func (c *context) UseRegisters(n int) { c.uars.maxDedicated = n }
 
 // Inside returns the queues' memory.
@@ -37,7 +37,7 @@ func (q *qp) Inside() inside.MLX5QP {
 	return x
 }
 
-// Inside returns the CQ's memory. From then on the program polls by itself.
+// Inside returns the CQ's memory. From then on the program polls the ring directly.
 func (q *cq) Inside() inside.MLX5CQ {
 	q.theirs.Store(true)
 	return inside.MLX5CQ{
@@ -57,7 +57,7 @@ func (s *srq) Inside() inside.MLX5SRQ {
 	}
 }
 
-// first returns where a ring begins, or nil if there is none.
+// first returns the start of a ring, or nil if there is no ring.
 func first(ring []wqe.Segment) unsafe.Pointer {
 	if len(ring) == 0 {
 		return nil

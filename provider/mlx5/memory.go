@@ -10,15 +10,15 @@ import (
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 )
 
-// Why the unsafe code of this package holds:
+// Why the unsafe code of this package is correct:
 //
 // Queues and doorbell records are separate mappings, page-aligned. The garbage collector
 // neither moves nor frees them, and they contain no Go pointers. The slices of segments,
-// completions, slots and bytes made here are views within a mapping's length. A segment
-// has 16 bytes and a CQE 64, and both the start of the mapping and the end of a queue,
-// where its slots begin, are multiples of these. The slices live as long as their queue.
-// A queue is released only after the kernel has destroyed it and its CQs have forgotten
-// it (cq.Forget, under the CQ's lock). Then no CQE leads here any more. Register pointers
+// completions, slots and bytes made here are views within a mapping's length. A segment has
+// 16 bytes and a CQE 64, and both the start of the mapping and the end of a queue, where
+// its slots begin, are multiples of these. The slices live as long as their queue. A queue
+// is released only after the kernel has destroyed it and its CQs have forgotten it
+// (cq.Forget, under the CQ's lock). Then no CQE refers to it any more. Register pointers
 // (uar.go, clock.go) point into mapped pages that live as long as the context, which
 // outlives its queues.
 
@@ -55,18 +55,18 @@ func wordsOf(b []byte, n int) []uint32 {
 	return unsafe.Slice((*uint32)(unsafe.Pointer(unsafe.SliceData(b[:4*n]))), n)
 }
 
-// slots and ids return the data kept for n requests, starting at off. Posting goroutines
-// write it, and goroutines that poll the CQ read it. The device orders the two. The
-// poster's stores precede those to the doorbell record (mmio.ToDevice) and to the
-// register (mmio.FlushWrites). The device stores the CQE after it has seen these. The
-// poller loads from here after it has loaded the CQE (mmio.FromDevice). This also holds
-// on arm64, whose memory is multi-copy atomic: the device is an observer like the
-// processors, and who has seen its store also sees what it had seen before. A slot is
-// written again only after its request was reported as completed, in done.
+// slots and ids return the records of n requests, starting at off. Posting goroutines write
+// it, and goroutines that poll the CQ read it. The device orders the two. The poster's
+// stores precede those to the doorbell record (mmio.ToDevice) and to the register
+// (mmio.FlushWrites). The device stores the CQE after it has seen these. The poller loads
+// from here after it has loaded the CQE (mmio.FromDevice). This also holds on arm64, whose
+// memory is multi-copy atomic: the device is an observer like the processors, and an
+// observer of its store also sees all that the device saw before. A slot is reused only
+// after done has counted its request.
 //
-// The data lies after a queue's WQEs, outside the Go heap, because the race detector
-// knows nothing of devices and would report a race. The kernel pins the queue for the
-// device by the queue's length, which ends before this data.
+// The records lie after a queue's WQEs, outside the Go heap, because the race detector
+// doesn't see the device and would report a race. The kernel pins the queue's length for
+// the device, which ends before the records.
 func (b buffer) slots(off, n int) []slot {
 	if n == 0 {
 		return nil
@@ -86,26 +86,25 @@ const (
 	idSize   = 8
 )
 
-// A window is the place of one WQE, with the maximum length of any WQE. Only the segments
+// A window is the memory of one WQE, with the maximum length of any WQE. Only the segments
 // up to the length of the queue's longest WQE exist. Writers stay within that length, and
 // within maxWQESegments.
 type window [maxSegments]wqe.Segment
 
 const maxSegments = 64
 
-// window returns the place of the WQE that begins in a block at or before
-// lastWhole.
+// window returns the memory of the WQE that begins in a block at or before lastWhole.
 func (s *sendQueue) window(block uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.ring)), uintptr(block)*wqe.BlockSize))
 }
 
-// slot returns the data kept for the WQE that begins in a block of the ring. There are as
-// many slots as blocks.
+// slot returns the slot of the WQE that begins in a block of the ring. There are as many
+// slots as blocks.
 func (s *sendQueue) slot(block uint32) *slot {
 	return (*slot)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(s.slots)), uintptr(block)*uintptr(slotSize)))
 }
 
-// id returns the ID kept for a receive. There are as many IDs as entries.
+// id returns the place of a receive's ID. There are as many IDs as entries.
 func (r *recvQueue) id(at uint32) *uint64 {
 	return (*uint64)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ids)), uintptr(at)*idSize))
 }
@@ -127,17 +126,17 @@ func copyBytes(to, from unsafe.Pointer, n int) {
 	}
 }
 
-// window returns the place of a receive. Only its list may be written.
+// window returns the memory of a receive's WQE. Only its list may be written.
 func (r *recvQueue) window(at uint32) *window {
 	return (*window)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(r.ring)), uintptr(at)<<(r.shift&63)))
 }
 
-// bytes returns the place of inline data whose header is in a segment.
+// bytes returns the memory for inline data whose header is in a segment.
 func (w *window) bytes(segment uint32, n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&w[segment&(maxSegments-1)]), wqe.InlineHeader)), n)
 }
 
-// headerBytes returns the place of the header in the Ethernet segment, which is the
+// headerBytes returns the memory for the header in the Ethernet segment, which is the
 // second segment.
 func (w *window) headerBytes(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(&w[1]), wqe.EthHeaderOffset)), n)
@@ -148,18 +147,18 @@ func (b buffer) cqes(n int) []wqe.CQE {
 	return unsafe.Slice((*wqe.CQE)(unsafe.Pointer(unsafe.SliceData(b[:n*wqe.CQESize]))), n)
 }
 
-// cqeBytes is the view of a CQE's bytes.
+// cqeBytes returns a view of a CQE's bytes.
 func cqeBytes(c *wqe.CQE) *[wqe.CQESize]byte { return (*[wqe.CQESize]byte)(unsafe.Pointer(c)) }
 
-// memoryAt returns memory of this process that one of the program's work requests has
-// named, from which the device would read the n bytes if they weren't copied inline.
+// memoryAt returns n bytes of this process's memory at an address in a work request. The
+// device would read them if they weren't copied inline.
 func memoryAt(addr uint64, n int) []byte {
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }
 
-// A record is a doorbell record: two big-endian words in a cache line of their own. For a
-// QP they are the counters of the receive queue and the send queue, for an SRQ its
-// counter, for a CQ the consumer index and the arming.
+// A record is a doorbell record: two big-endian words in a cache line of their own. A QP's
+// are the counters of the receive queue and the send queue, an SRQ's first word is its
+// counter, and a CQ's are the consumer index and the arming.
 type record [2]uint32
 
 const (

@@ -1,13 +1,12 @@
 // Package mlx5 is the provider for ConnectX adapters (the kernel's mlx5_ib). It
 // corresponds to libmlx5 in rdma-core.
 //
-// Queues are memory of this process, which the kernel pins and maps for the adapter. A
-// post writes work queue entries (WQEs), then a doorbell record in memory that says how
-// far the queue is filled. For sends it then writes to a mapped register page (UAR):
-// either the WQE's first 8 bytes or, for one small WQE, all of it (BlueFlame).
-// Completions are read from the completion queue's ring, where an owner bit
-// distinguishes new entries from old ones. The usual requests are encoded in short.go,
-// all others in send.go.
+// Queues are memory of this process, which the kernel pins and maps for the adapter. A post
+// writes work queue entries (WQEs), then the queue's fill level to a doorbell record in
+// memory. For sends it then writes to a mapped register page (UAR): either the WQE's first
+// 8 bytes or, for one small WQE, all of it (BlueFlame). Completions are read from the
+// completion queue's ring, where an owner bit distinguishes new entries from old ones. The
+// usual requests are encoded in short.go, all others in send.go.
 //
 // Programs use package verbs, which links this provider.
 //
@@ -18,7 +17,7 @@
 //
 //   - Unused bytes of a WQE are zero, because segments are stored whole. libmlx5 leaves
 //     the old contents there.
-//   - An SRQ's entries are used in the order of libmlx5 since 2023: as they lie in memory. Older
+//   - An SRQ's entries are used in the order of memory, as in libmlx5 since 2023. Older
 //     versions use them in the order of their completion.
 //   - A WQE that wraps around the end of the ring is not copied to the register: only
 //     the doorbell is rung for it.
@@ -26,23 +25,24 @@
 //     (udma_from_device_barrier). The processor loads from ordinary memory in order, and
 //     the compiler is prevented from reordering.
 //   - A resize of a CQ ends with writing its consumer index to the record. So the adapter
-//     knows at once that its mark in the old ring is consumed.
+//     sees at once that its mark in the old ring is consumed.
 //   - Short messages arrive in CQEs (scatter to CQE) only if the program requests that,
 //     and Poll copies them only to registered memory. libmlx5 writes to any address.
 //   - Queues whose messages would need WQEs of 64 segments are refused: the control
 //     segment can express 63. libmlx5 grants them for UD and raw packets.
 //   - A raw packet without data is always refused. So is data for segmentation that is
 //     longer than the device's limit.
-//   - A CQ with compressed completions takes no queue pair with an SRQ, or whose receives complete in
-//     any order, unless its format says which receive each completion is about. libmlx5 takes the
-//     receives to be used in the order of memory.
-//   - If receives complete in any order, no post overwrites one that has not completed, however long it
-//     lags behind the others. libmlx5 only counts them.
-//   - An invalid CQE ends a poll after the completions before it. libmlx5 loses those.
-//   - A context uses DEVX only if the program asks for it, and allocates doorbell registers as QPs
-//     need them: one for each QP with SingleOwner, and else eight for one QP each, then eight that
-//     QPs share behind a lock. libmlx5 hands out four without a lock, and one for each thread
-//     domain. The program or the environment may say otherwise.
+//   - A CQ with compressed completions takes no queue pair with an SRQ, or whose receives complete
+//     in any order, unless its format identifies each completion's receive. libmlx5 assumes that the
+//     receives are used in the order of memory.
+//   - If receives complete in any order, no post overwrites an incomplete receive, however far it lags
+//     behind the others. libmlx5 only counts completions.
+//   - An invalid CQE ends a poll after the completions before it. libmlx5 loses those
+//     completions.
+//   - A context uses DEVX only if the program requests it, and allocates doorbell registers on
+//     demand: one for each QP with SingleOwner; for other QPs, eight for one QP each, then eight
+//     that QPs share behind a lock. libmlx5 hands out four without a lock, and one for each thread
+//     domain. The program or the environment may change these numbers.
 //   - On amd64, a doorbell in memory that isn't write-combining has no fences around it.
 //   - Only these environment variables are used: MLX5_SHUT_UP_BF, MLX5_TOTAL_UUARS and
 //     MLX5_NUM_LOW_LAT_UUARS.
@@ -74,7 +74,7 @@ var Provider = provider.Provider{
 // A context is an opened device.
 type context struct {
 	file *ioctl.File
-	req  *uapi.Mlx5IbAllocUcontextReqV2 // until the kernel has it
+	req  *uapi.Mlx5IbAllocUcontextReqV2 // until the command has run
 	resp *uapi.Mlx5IbAllocUcontextResp
 
 	devx bool // commands for the firmware are allowed
@@ -87,14 +87,14 @@ type context struct {
 	clock      clock
 	wall       wall
 	masked     maskedAtomics
-	// ahInKernel: the kernel resolves the peer's MAC address. queryExtra: it reports
-	// more properties of the device.
+	// ahInKernel: the kernel resolves the peer's MAC address. queryExtra: the kernel
+	// reports more properties of the device.
 	ahInKernel, queryExtra bool
 	ece                    bool
 	realTime               bool // queues can have timestamps of a real-time clock
-	// nullKey is of memory without memory; 0 if the adapter has none.
+	// nullKey is the key of null MRs; 0 if the adapter has none.
 	nullKey uint32
-	// ethInline is how many bytes of each raw packet must be inline.
+	// ethInline is the number of bytes of each raw packet that must be inline.
 	ethInline int
 }
 
@@ -113,8 +113,8 @@ func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The numbers of registers are for kernels with a fixed set of registers. Since 5.6
-	// kernels allocate pages on demand instead.
+	// Kernels before 5.6 allocate these fixed numbers of registers. Since 5.6 kernels
+	// allocate pages on demand.
 	req := cmd.Mlx5().In()
 	*req = uapi.Mlx5IbAllocUcontextReqV2{
 		TotalNumBfregs:      uint32(env.registers),

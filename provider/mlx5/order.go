@@ -8,10 +8,10 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Commands of the firmware, and the places of the bits that tell of data in order, in their
-// answers (rdma-core's mlx5_ifc.h). Bits count from the most significant one of a byte.
+// Commands of the firmware, and the positions of the bits for in-order data in their
+// responses (rdma-core's mlx5_ifc.h). Bits count from the most significant bit of a byte.
 const (
-	queryCapabilities = 0x100 // QUERY_HCA_CAP, of the current ones with the modifier 1
+	queryCapabilities = 0x100 // QUERY_HCA_CAP; the modifier 1 selects the current capabilities
 	queryQP           = 0x50b
 	queryDCT          = 0x713
 
@@ -21,15 +21,15 @@ const (
 	dctInOrder          = 8*answerHeader + 0x1d
 )
 
-// Lengths of the answers in bytes.
+// Lengths of the responses in bytes.
 const (
 	capabilitiesLength = answerHeader + 4096
 	qpLength           = 464
 	dctLength          = 128
 )
 
-// DataOrder asks the firmware, which only a context for DEVX may do. It knows no QPs for raw
-// packets.
+// DataOrder queries the firmware, which only a DEVX context may do. The firmware has no
+// answer for raw packet QPs.
 func (q *qp) DataOrder(handle uint32, _ uapi.IbUverbsWrOpcode) (provider.DataOrder, error) {
 	if !q.ctx.devx || q.raw {
 		return provider.DataUnordered, nil

@@ -10,15 +10,15 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A credit is how many requests of a QP have completed, as far as a poll has yet to report it
-// to the QP's queues. It is reported once for many completions. It is part of the CQ, whose last
-// resource has the QP, because a pointer would cost write barriers.
+// A credit has the numbers of a QP's completed requests that a poll has yet to report to the
+// QP's queues. They are reported once for many completions. The credit is part of the CQ and
+// belongs to its last resource, because a pointer would cost write barriers.
 type credit struct {
 	sends, recvs         bool // there is something to report
 	sendsDone, recvsDone uint32
 }
 
-// settle reports the credit of the last resource.
+// settle reports the credit to the queues of the last resource.
 func (q *cq) settle() {
 	if q.credit.sends {
 		memorder.StoreRelease(&q.last.qp.sq.done, q.credit.sendsDone)
@@ -29,7 +29,7 @@ func (q *cq) settle() {
 	q.credit.sends, q.credit.recvs = false, false
 }
 
-// received counts one more receive. Only goroutines that poll the CQ change the count.
+// received counts a completed receive. Only goroutines that poll the CQ change the count.
 func (q *cq) received(rq *recvQueue) {
 	if c := &q.credit; c.recvs {
 		c.recvsDone++
@@ -38,8 +38,8 @@ func (q *cq) received(rq *recvQueue) {
 	}
 }
 
-// Poll first polls the successful sends of the queue pair of the previous completion, which
-// most completions are. poll polls all.
+// Poll first polls successful sends of the previous completion's queue pair: most
+// completions are such sends. poll handles all completions.
 func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 	i, e, turn := q.next, q.head(), q.turn
 	tail := e.Load()
@@ -82,8 +82,8 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 	return n + m, err
 }
 
-// see returns the end of the CQEs from an index on that the device has written, of up to n,
-// with one barrier for all of them. There is at least one.
+// see returns the end of the CQEs that the device has written from index i on, up to n,
+// with one barrier for all of them. The caller has seen the first.
 func (q *cq) see(i uint32, n int) uint32 {
 	end := i + 1
 	for ; int(end-i) < n && q.at(end).Load().Ready(q.round(end)); end++ {
@@ -101,7 +101,7 @@ func (s *sendQueue) slotOf(tail wqe.Tail) *slot {
 	return &s.slots[at]
 }
 
-// tell tells the adapter that the CQEs before the next one are free.
+// tell publishes the consumer index: the CQEs before the next one are free.
 func (q *cq) tell() {
 	memorder.StoreRelease(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
 }
@@ -115,7 +115,7 @@ func sent(w *provider.WC, e *wqe.CQE, slot *slot) {
 	}
 }
 
-// special fills in what only some sends have.
+// special fills in the fields that only some sends have.
 func special(w *provider.WC, e *wqe.CQE, op wqe.Opcode, slot *slot) {
 	switch op {
 	case wqe.OpUMR:
@@ -131,9 +131,9 @@ func special(w *provider.WC, e *wqe.CQE, op wqe.Opcode, slot *slot) {
 type outcome uint8
 
 const (
-	told     outcome = iota // it was reported as a work completion
-	internal                // it was handled by the provider
-	ended                   // there was none: the ring ends before it
+	told     outcome = iota // the CQE was reported as a work completion
+	internal                // the provider handled the CQE itself
+	ended                   // there was no CQE: the ring ends here
 	unknownKind
 	unknownQueue
 	unknownRequest
@@ -152,9 +152,9 @@ func (o outcome) why() string {
 	return "is of an unknown kind"
 }
 
-// poll polls the ring. With one, it handles at most one CQE, which the caller has seen. A CQE that can't be reported
-// is an error, unless completions precede it, in this call or (after) in the caller's.
-// Then it stays in the ring.
+// poll polls the ring. With one, it handles at most one CQE, which the caller has seen. A CQE that
+// can't be reported is an error, unless completions precede it, in this call or, with after, in the
+// caller's. Then the CQE stays in the ring.
 func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	var err error
 	n, i := 0, q.next
@@ -202,8 +202,8 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	return n, err
 }
 
-// untold returns the error for a CQE that can't be reported. It is not inlined, to keep
-// the code of successful polls small.
+// untold returns the error for a CQE that can't be reported. It is not inlined, to keep the
+// code of successful polls small.
 //
 //go:noinline
 func (q *cq) untold(o outcome, e *wqe.CQE) error {
@@ -366,7 +366,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome 
 		w.Flags, w.Ex = uint32(uapi.IB_WC_WITH_INVALIDATE), e.Key()
 	}
 	if r.qp != nil && r.qp.raw {
-		w.QPNum = r.qp.number // the CQE has the flow tag in its place
+		w.QPNum = r.qp.number // the CQE has the flow tag in place of the number
 		if e.ChecksumOK() {
 			w.Flags |= uint32(uapi.IB_WC_IP_CSUM_OK)
 		}
@@ -461,8 +461,8 @@ func (q *qp) scatter(tail wqe.Tail, e *wqe.CQE, data []byte) uapi.IbWcStatus {
 	return q.spread(segs, data)
 }
 
-// spread copies data to the memory of a scatter list, except for what the null MR swallows.
-// q is nil for an XRC SRQ's receive, whose data never comes in a CQE.
+// spread copies data to the memory of a scatter list, except for the parts in a null MR. q
+// is nil for an XRC SRQ's receive, whose data is never in a CQE.
 func (q *qp) spread(segs []wqe.Segment, data []byte) uapi.IbWcStatus {
 	if q == nil || q.init.Scatter == nil {
 		return uapi.IB_WC_GENERAL_ERR

@@ -38,8 +38,8 @@ type qp struct {
 
 var errSRD = fmt.Errorf("%w: mlx5 has no SRD queue pairs, which are efa's", provider.ErrNotSupported)
 
-// errCompressedSRQ: a compressed completion doesn't say which of an SRQ's receives it is about,
-// unless its format has the counter. Those of a queue pair's own queue are in order.
+// errCompressedSRQ: a compressed completion doesn't identify its receive in an SRQ, unless its
+// format has the counter. The receives of a queue pair's own queue complete in order.
 var errCompressedSRQ = fmt.Errorf("%w: on mlx5, completions of an SRQ's receives can be compressed with CompressStride only", provider.ErrNotSupported)
 
 var errCompressedDisorder = fmt.Errorf("%w: on mlx5, completions of receives in any order can be compressed with CompressStride only", provider.ErrNotSupported)
@@ -141,7 +141,7 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 }
 
 // place allocates the memory for queues of these sizes: the receives, the sends, and the
-// data kept for both. The send queue of a raw packet QP is separate.
+// records of both. The send queue of a raw packet QP is separate.
 func (q *qp) place(recv, send int) (err error) {
 	blocks, recvs := send/wqe.BlockSize, 0
 	if recv > 0 {
@@ -169,8 +169,8 @@ func (q *qp) prepareTarget(req *uapi.Mlx5IbCreateQp) error {
 	return q.identify(&req.Uidx)
 }
 
-// prepareXRCTarget describes the receiving side of XRC. Its completions are those of
-// SRQs, so it has no user index.
+// prepareXRCTarget describes the receiving side of XRC. Its completions are the SRQs', so
+// it has no user index.
 func (q *qp) prepareXRCTarget(req *uapi.Mlx5IbCreateQp) error {
 	if q.ctx.cqeVersion == 0 {
 		req.Uidx = noIndex
@@ -185,7 +185,7 @@ func (c *context) OpenQP(qpn uint32) provider.QP {
 // noIndex is the user index of resources without one.
 const noIndex = 0xffffff
 
-// identify assigns the number that the QP's CQEs will have.
+// identify assigns the number of the QP in its CQEs.
 func (q *qp) identify(uidx *uint32) error {
 	q.resource.qp, q.resource.srq = q, q.srq
 	if q.ctx.cqeVersion == 0 {
@@ -235,8 +235,9 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 // maxWQESegments is the largest number of segments that a control segment can express.
 const maxWQESegments = 63
 
-// overhead returns the maximum number of segments in a WQE that are not data, and how many
-// of them precede the data of a message. The others occur in requests without data only.
+// overhead returns the maximum number of segments in a WQE that are not data, and the
+// number of them that precede the data of a message. The others occur only in requests
+// without data.
 func (q *qp) overhead() (all, front int, err error) {
 	const control, address = 1, 1
 	switch q.init.Type {
@@ -309,7 +310,7 @@ func (q *qp) sizeSend() (int, error) {
 }
 
 // sizeRecv computes the receive queue, and returns its length in bytes. If the adapter uses
-// receives in any order, the queue has two WQEs for each.
+// receives in any order, the queue has two WQEs per receive.
 func (q *qp) sizeRecv() (int, error) {
 	c, disorder := q.init.Cap, q.extra.OutOfOrder
 	if disorder && c.MaxRecvWr > 1 {
@@ -348,10 +349,10 @@ func (r *recvQueue) size(l *limits, c *uapi.IbUverbsQpCap) (int, error) {
 	return length, nil
 }
 
-// Modify: the kernel creates a DCT, with its number, when it becomes ready to receive. For
-// other QPs, ECE may be requested. The kernel learns with the move to INIT that order doesn't matter.
+// Modify adds a part for three purposes. The kernel creates a DCT, with its number, at the move to
+// RTR. Other QPs may request ECE. The move to INIT permits receives in any order.
 func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) {
-	q.late = nil // of a command that has failed
+	q.late = nil // of an earlier command that has failed
 	if !q.target && q.ece.asked == 0 && !q.extra.OutOfOrder {
 		return cmd, false
 	}
@@ -370,7 +371,7 @@ func (q *qp) LimitBurst(cmd ioctl.WriteExModifyQp, burst uint32, packet uint16) 
 }
 
 func (q *qp) Moved(to uapi.IbQpState) uint32 {
-	// A DCT is created when it becomes ready to receive.
+	// The kernel creates a DCT at the move to RTR.
 	if q.late != nil && (!q.target || to == uapi.IB_QPS_RTR) {
 		q.ece.answered(q.late)
 	}

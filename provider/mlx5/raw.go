@@ -9,11 +9,11 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// segmentsAt is where a WQE has the number of its segments.
+// segmentsAt is the offset of the number of segments in a WQE.
 const segmentsAt = 7
 
-// PostRaw posts a WQE that the program has encoded, for package mlx5dv. What it fills in are the
-// WQE's number, the QP's, the signature, and a fence if a UMR precedes it.
+// PostRaw posts a WQE that the program has encoded, for package mlx5dv. It fills in the WQE's
+// number, the QP's number, the signature, and a fence if a UMR precedes the WQE.
 func (q *qp) PostRaw(id uint64, b []byte) error {
 	s := &q.sq
 	n := uint32(len(b) / wqe.SegmentSize)

@@ -11,9 +11,9 @@ import (
 
 // A recvQueue is a ring of scatter lists of one size.
 //
-// Posts hold the QP's receive lock, and polls that of its CQ. What is here is only read by
-// either, except for receiver, which posts write, and done and disorder, which polls write. As in
-// a sendQueue, these have cache lines of their own.
+// Posts hold the QP's receive lock, and polls hold the CQ's lock. Posts write receiver, and polls
+// write done and disorder; both only read the other fields. As in a sendQueue, the written fields
+// have cache lines of their own.
 type recvQueue struct {
 	ring   []wqe.Segment
 	ids    []uint64
@@ -33,12 +33,12 @@ type recvQueue struct {
 	_ memorder.Apart
 }
 
-// A disorder is what polls know of a queue whose receives complete in any order. Its ring is at
-// least twice as long as there may be outstanding receives, unless there may be only one.
+// A disorder is the polls' record of a queue whose receives complete in any order. The ring is
+// at least twice as long as the maximum number of outstanding receives, unless that is one.
 type disorder struct {
-	marks  []uint64 // a bit for each WQE that has completed, from the oldest that has not
+	marks  []uint64 // a bit for each completed WQE, from the oldest incomplete one on
 	count  uint32   // completed receives
-	oldest uint32   // the index of the first receive that has not completed
+	oldest uint32   // the index of the first incomplete receive
 }
 
 // allowDisorder lets the receives complete in any order.
@@ -47,13 +47,13 @@ func (r *recvQueue) allowDisorder() {
 	r.marks = make([]uint64, r.mask/64+1)
 }
 
-// complete marks a WQE as completed. The count that it publishes leaves no room for a post to the
-// oldest WQE that has not completed, even if all others have.
+// complete marks a WQE as completed. The count that it publishes never lets a post overwrite the
+// oldest incomplete WQE, even if all others are complete.
 func (r *recvQueue) complete(at uint32) {
 	d := &r.disorder
 	word, bit := &d.marks[at/64], uint64(1)<<(at%64)
 	if *word&bit != 0 {
-		return // it was not posted again
+		return // the WQE was not posted again
 	}
 	*word |= bit
 	d.count++
@@ -73,26 +73,26 @@ func (r *recvQueue) complete(at uint32) {
 	memorder.StoreRelease(&r.done, done)
 }
 
-// A receiver is what posts of receives write.
+// A receiver has the fields that posts of receives write.
 type receiver struct {
 	posted uint32
-	seen   uint32 // done, when a post last had to know
+	seen   uint32 // done, as last loaded by a post
 	// usual is the maximum number of outstanding receives for the short path of PostRecv:
 	// 0 if the record is held, or if WQEs are signed.
 	usual uint32
-	// held: the record is not written until the QP may receive. Otherwise the queue of a
-	// raw packet QP would receive packets in INIT already.
+	// held: the record is not written until the QP may receive. Otherwise a raw packet QP
+	// would receive packets even in INIT.
 	held bool
 }
 
-// look is as of a sendQueue.
+// look is sendQueue.look for receives.
 func (r *recvQueue) look(n int) bool {
 	r.seen = atomic.LoadUint32(&r.done)
 	return r.posted-r.seen+uint32(n) <= r.usual
 }
 
-// PostRecv takes a short path as long as receives have one piece of memory, and the
-// shortest path for one receive.
+// PostRecv takes a short path while receives have one piece of memory, and the shortest
+// path for a single receive.
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	if len(wrs) != 1 || len(wrs[0].SGL) != 1 {
 		return q.rq.postList(wrs)
@@ -119,8 +119,7 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 //go:noinline
 func (r *recvQueue) postAgain(wrs []provider.RecvWR) (int, error) { return r.postList(wrs) }
 
-// unusual reports whether a buffer is empty, which to the adapter means 2 GiB, or longer than it
-// can be.
+// unusual reports whether a buffer is empty, which the adapter reads as 2 GiB, or too long.
 func unusual(sge *provider.SGE) bool { return int32(sge.Length) <= 0 }
 
 func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
@@ -148,7 +147,7 @@ func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-// show is tell, inlined where possible.
+// show is tell, inlined on processors that don't reorder stores.
 func (r *recvQueue) show() {
 	if mmio.StoresReorder {
 		r.tell()
@@ -165,7 +164,7 @@ func (r *recvQueue) hold(on bool) {
 	}
 }
 
-// post posts the receives from wrs[n] on. Those before have already been written.
+// post posts the receives from wrs[n] on. Earlier ones are already written.
 func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 	posted := r.posted
 	if posted-r.seen+uint32(len(wrs)-n) > r.limit {
@@ -229,7 +228,7 @@ func (r *recvQueue) list(at uint32) []wqe.Segment {
 	return w[:r.maxSGE]
 }
 
-// tell writes the record, which tells the device how far the queue is filled.
+// tell publishes the queue's fill level in the record.
 func (r *recvQueue) tell() {
 	mmio.Publish(&r.record[recvRecord], swap32(r.posted&0xffff))
 }

@@ -14,26 +14,26 @@ import (
 // A sendQueue is a ring of blocks. A WQE takes as many blocks as it needs, and may wrap
 // around the end of the ring.
 //
-// Posts hold the QP's send lock, and polls that of its CQ. What is here is only read by
-// either, except for sender, which posts write, and done, which polls write. These have cache
-// lines of their own, since posts and polls may be on different processors.
+// Posts hold the QP's send lock, and polls hold the CQ's lock. Posts write sender, and polls
+// write done; both only read the other fields. The written fields have cache lines of their
+// own, since posts and polls may run on different processors.
 type sendQueue struct {
 	ring      []wqe.Segment
-	slots     []slot // by a WQE's first block
+	slots     []slot // indexed by a WQE's first block
 	mask      uint32 // blocks-1
-	qpn       uint32 // times 256
+	qpn       uint32 // the QP number times 256
 	lastWhole uint32 // the last block at which the longest WQE doesn't wrap around
 	limit     uint32 // maximum number of outstanding requests
 	maxSGE    int
 	maxData   int // maximum length of inline data
 
 	flame       uint32       // maximum size of a WQE to copy to reg without a lock
-	sharedFlame uint32       // the same under the lock of shared
-	shared      *mmio.Shared // if other QPs use reg, too
+	sharedFlame uint32       // maximum size of a WQE to copy under the lock of shared
+	shared      *mmio.Shared // set if other QPs use reg, too
 	heads       [8]uint64    // of the control segments of short, by opcode
-	flags       [8]uint8     // of control segments, for IB_SEND_FENCE, SIGNALED and SOLICITED
+	flags       [8]uint8     // of control segments, indexed by IB_SEND_FENCE, SIGNALED and SOLICITED
 
-	before      transport // the segments before those of the operation
+	before      transport // the kind of segments before the operation's
 	short       bool      // the short path may be taken: see short.go
 	signed      bool      // WQEs have a signature
 	uncached    bool      // reg isn't write-combining
@@ -41,8 +41,8 @@ type sendQueue struct {
 	signal      uint8     // CtrlCQUpdate if every request completes
 	atomics     atomics
 	maxSegments int     // of one WQE
-	spare       *window // where a WQE that would wrap around is built
-	header      int     // how many bytes of each packet must be inline
+	spare       *window // buffer to build a WQE that would wrap around
+	header      int     // number of bytes of each packet that must be inline
 	maxHeader   int     // of OpTSO
 	maxTSO      uint64
 	spareSGL    []provider.SGE
@@ -56,22 +56,22 @@ type sendQueue struct {
 	_    memorder.Apart
 }
 
-// A sender is what posts of sends write.
+// A sender has the fields that posts of sends write.
 type sender struct {
 	next   uint32 // block of the next WQE; it increases without wrapping at the ring's end
 	posted uint32 // number of requests
-	seen   uint32 // done, when a post last had to know
-	usual  uint32 // limit while the short path may be taken: not after a UMR
+	seen   uint32 // done, as last loaded by a post
+	usual  uint32 // limit if the short path may be taken, else 0, as after a UMR
 	last   uint32 // block of the last WQE encoded
-	fence  uint8  // for the next WQE, if it follows a UMR
+	fence  uint8  // for the next WQE, after a UMR
 	kept   bool   // requests were encoded since mark, and the doorbell was not rung for them
 	mark   mark
-	bell   mmio.Bell // record, and reg if no other QP uses it
+	bell   mmio.Bell // the record and the register
 }
 
-// look brings seen up to date, and reports whether n more requests may be posted by the short
-// path. It is called only if there is no room otherwise: done is in a cache line of the
-// processor that polls.
+// look updates seen, and reports whether n more requests may be posted by the short path. It
+// is called only if the queue seems full, because done is in a cache line of the polling
+// processor.
 func (s *sendQueue) look(n int) bool {
 	s.seen = atomic.LoadUint32(&s.done)
 	return s.posted-s.seen+uint32(n) <= s.usual
@@ -96,7 +96,7 @@ func (q *qp) TakeBack() {
 	}
 }
 
-// A slot is the data about a request that its completion needs.
+// A slot records the data about a request that its completion needs.
 type slot struct {
 	id     uint64
 	posted uint32 // the request's number, from 1
@@ -111,7 +111,7 @@ const (
 	datagram            // an address vector with Q_Key
 	packet              // an Ethernet segment
 	shared              // the number of an SRQ: XRC
-	dynamic             // an address vector with a DCT's key
+	dynamic             // an address vector with a DCT's access key
 )
 
 // A form is the kind of segments that an operation has.
@@ -122,7 +122,7 @@ const (
 	plain          // data alone
 	rdma           // a remote address, then data
 	atomic8        // a remote address, operands, then data
-	masked         // the same, with masks
+	masked         // a remote address, operands, masks, then data
 	segmented      // a packet to be segmented
 
 	// Local operations. They have no transport segments, whatever the QP's type.
@@ -131,7 +131,7 @@ const (
 	nothing    // no segment at all
 )
 
-// operations says how opcodes are encoded, indexed by verbs' opcode. The masks select
+// operations has the encodings of opcodes, indexed by the verbs opcode. The masks select
 // the last word of the control segment.
 var operations = [...]struct {
 	imm, key uint32
@@ -182,7 +182,7 @@ func (s *sendQueue) prepare(qpn uint32) {
 	}
 }
 
-// post posts the requests from wrs[n] on. Those before have already been encoded.
+// post posts the requests from wrs[n] on. Earlier ones are already encoded.
 func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 	m, err := s.encode(wrs[n:])
 	if n += m; !more && (n > 0 || err == nil && s.kept) {
@@ -191,8 +191,8 @@ func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 	return n, err
 }
 
-// encode appends requests to the queue, without ringing the doorbell, and returns how many
-// it has accepted.
+// encode appends requests to the queue, without ringing the doorbell, and returns the
+// number of accepted requests.
 func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 	posted, next := s.posted, s.next
 	if posted-s.seen+uint32(len(wrs)) > s.limit {
@@ -288,8 +288,7 @@ func (s *sendQueue) encode(wrs []provider.SendWR) (n int, err error) {
 	return n, err
 }
 
-// address writes the transport's segments after the control segment, and returns where
-// they end.
+// address writes the transport's segments after the control segment, and returns their end.
 func (s *sendQueue) address(w *window, wr *provider.SendWR) uint32 {
 	av := (*[wqe.AVSegments]wqe.Segment)(w[1:])
 	switch s.before {
@@ -304,8 +303,8 @@ func (s *sendQueue) address(w *window, wr *provider.SendWR) uint32 {
 	return 1 + wqe.AVSegments
 }
 
-// fenced makes a request wait for the UMR before it, unless its own fence already waits
-// for more.
+// fenced returns a request's flags with a fence for the UMR before it, unless the request's
+// own fence is stronger.
 func (s *sendQueue) fenced(flags uint8, op wqe.Opcode) uint8 {
 	if flags&wqe.CtrlFence == 0 {
 		flags |= s.fence
@@ -326,7 +325,7 @@ func (s *sendQueue) setFence(fence uint8) {
 }
 
 // special writes the segments of the rarer operations, without the data, starting at n. It
-// returns where they end, and the last word of the control segment.
+// returns their end, and the last word of the control segment.
 func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR) (uint32, uint32, error) {
 	slot := &s.slots[at]
 	if (f == atomic8 || f == masked) && s.atomics&atomicsOf(wr.Opcode) == 0 {
@@ -372,13 +371,13 @@ func (s *sendQueue) special(w *window, at, n uint32, f form, wr *provider.SendWR
 	return 0, 0, provider.ErrOpcode
 }
 
-// join copies a WQE that was built in spare to its place, where it wraps around.
+// join copies a WQE from spare to its place, where it wraps around.
 func (s *sendQueue) join(at, n uint32) {
 	rest := copy(s.ring[at*wqe.BlockSegs:], s.spare[:n])
 	copy(s.ring, s.spare[rest:n])
 }
 
-// maxBind is the maximum length in the one entry of a window's list.
+// maxBind is the maximum length of a window, whose list has one entry.
 const maxBind = 1 << 31
 
 // umrAccess translates IB_UVERBS_ACCESS_*.
@@ -399,11 +398,11 @@ func umrAccess(access uint32) (a uint8) {
 	return a
 }
 
-// tell rings the doorbell for all requests encoded since it was last rung: single, unless
-// some were kept. The record says how far the queue is filled, and the register gets the
-// head of the last WQE. A single WQE that fits and doesn't wrap around is copied to the
-// register, which saves the device a read. The fences and the copy are in one assembly function, because a goroutine never
-// moves to another processor within one.
+// tell rings the doorbell for all requests encoded since the last ring. single says whether the caller
+// encoded just one; if requests were kept, tell counts them itself. The record gets the queue's fill
+// level, and the register the head of the last WQE. A single WQE that fits and doesn't wrap around is
+// copied to the register, which saves the device a read. The fences and the copy are in one assembly
+// function, because a goroutine never moves to another processor within one.
 func (s *sendQueue) tell(single bool) {
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()

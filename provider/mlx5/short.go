@@ -11,9 +11,9 @@ import (
 
 // A shortForm is the encoding of one of the most common operations.
 type shortForm struct {
-	imm    uint32 // mask for the last word of the control segment
+	imm    uint32 // mask of the last word of the control segment
 	opcode wqe.Opcode
-	length uint8 // segments before the data
+	length uint8 // number of segments before the data
 }
 
 var shortForms = [8]shortForm{
@@ -24,13 +24,12 @@ var shortForms = [8]shortForm{
 	uapi.IB_UVERBS_WR_RDMA_READ:           {opcode: wqe.OpRDMARead, length: 2},
 }
 
-// PostSend takes a short path as long as the QP is connected and each request has one
-// piece of memory. Each request is then one block.
+// PostSend takes a short path while the QP is connected and each request has one piece of
+// memory. Each request is then one block.
 //
-// The fences around a doorbell wait for all earlier stores, one at a time. So the cost of
-// a post is the number of its stores, including those to the stack. Here and below, no
-// function is called between the first request and the doorbell, so that values stay in
-// registers.
+// The fences around a doorbell wait for all earlier stores, one at a time. So the number of
+// stores, even to the stack, determines the cost of a post. Here and below, no function is
+// called between the first request and the doorbell, so that values stay in registers.
 func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	s := &q.sq
 	if more && !s.kept {
@@ -106,9 +105,9 @@ const shortest = uint64(7)<<32 | 7
 // remote has the opcodes with a remote address.
 const remote = 1<<uapi.IB_UVERBS_WR_RDMA_WRITE | 1<<uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM | 1<<uapi.IB_UVERBS_WR_RDMA_READ
 
-// PostShort does as little as possible per request. It refuses what it can't do, for
-// PostSend. One request goes without a loop, which would have the compiler put to
-// the stack what else stays in registers.
+// PostShort does as little as possible per request. It refuses other requests, which
+// PostSend then posts. A single request takes no loop: in a loop, the compiler would move
+// values from registers to the stack.
 func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	s := &q.sq
 	if len(list) != 1 || more || s.kept {
@@ -253,14 +252,15 @@ func (q *qp) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
 	return 1, nil
 }
 
-// flamed copies a WQE to a register that other QPs use, too, if it may and nobody does so at
-// the moment. Else the caller rings, and waits.
+// flamed copies a WQE to a register that other QPs use, too, if the WQE fits and the
+// register's lock is free. Else it returns false, and the caller waits for the lock and
+// rings.
 func (s *sendQueue) flamed(w *window, blocks uint32) bool {
 	return blocks*wqe.BlockSize <= s.sharedFlame &&
 		mmio.TryFlame(&s.bell, swap32(s.next&0xffff), unsafe.Pointer(w), int(blocks), s.shared)
 }
 
-// tellOne is tell for one new request of n segments that doesn't wrap around.
+// tellOne is tell for a single new request of n segments that doesn't wrap around.
 func (s *sendQueue) tellOne(w *window, n uint32) {
 	s.notify(&w[0], (n+wqe.BlockSegs-1)/wqe.BlockSegs, !s.kept && n*wqe.SegmentSize <= s.bell.Size)
 	s.kept = false

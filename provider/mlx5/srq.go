@@ -15,15 +15,15 @@ import (
 
 // An srq is a shared receive queue: a linked list of WQEs. The adapter takes them in the
 // list's order, and completions free them in any order. The last WQE is never filled,
-// because its successor isn't known yet. When it comes to be filled, the next free WQE in
-// memory is appended. So the list follows the order of memory as far as it can, which the
-// adapter needs to fetch several WQEs at once. (If WQEs were appended in the order of their
-// completion, the list would become random with several QPs, and stay so.)
+// because its successor isn't known yet. Before it is filled, the next free WQE in memory
+// is appended. So the list follows the order of memory as far as possible, which lets the
+// adapter fetch several WQEs at once. (If WQEs were appended in the order of their
+// completion, several QPs would make the list random for good.)
 //
-// Further WQEs are in reserve, for on-demand paging: if a page of a buffer was missing, the
-// kernel reads the WQE after the adapter has already returned it. Such a receive is posted
-// again, and its WQE must not be overwritten soon: it goes to the reserve's end, and the
-// reserve's first takes its place.
+// Further WQEs form a reserve for on-demand paging. If a page of a buffer is missing, the
+// kernel reads the WQE after the adapter has already returned it. The receive is posted
+// again in the first WQE of the reserve. The returned WQE must not be overwritten soon, so
+// it goes to the reserve's end.
 type srq struct {
 	ctx  *context
 	resp *uapi.Mlx5IbCreateSrqResp
@@ -38,13 +38,13 @@ type srq struct {
 	record   *record
 	resource resource
 	number   uint32
-	room     uint32   // WQEs in the list at first
-	free     []uint64 // under mu, a bit for each WQE: it is free, and not in the list
+	room     uint32   // number of WQEs in the initial list
+	free     []uint64 // under mu, a bit for each free WQE, which is not in the list
 	reserve  []uint16 // under mu, the WQEs in reserve, as a ring
 
-	_ memorder.Apart // polls read what is before, and posts write what is behind
+	_ memorder.Apart // polls read the fields above, and posts write the fields below
 
-	mu     sync.Mutex // between posts and polls
+	mu     sync.Mutex // serialises posts and polls
 	head   uint16     // the WQE to fill next
 	tail   uint16     // the last WQE of the list
 	posted uint16     // number of receives, modulo 2^16
@@ -108,7 +108,7 @@ func (s *srq) prepare(req *uapi.Mlx5IbCreateSrq, init *provider.SRQInit) (err er
 	}
 	if init.XRC || init.MaxTags > 0 {
 		// The CQEs of an XRC SRQ have the SRQ's number, since the QP may belong to another
-		// process. So have those of an SRQ that matches tags.
+		// process. The CQEs of an SRQ that matches tags have it, too.
 		req.Uidx = noIndex
 		if s.ctx.cqeVersion != 0 {
 			if err := s.ctx.index.choose(&s.resource); err != nil {
@@ -161,7 +161,7 @@ func (s *srq) put(wr *provider.RecvWR) error {
 	segs := s.at(s.head)
 	n := 1
 	for i := range wr.SGL {
-		if sge := &wr.SGL[i]; sge.Length != 0 { // else it would mean 2 GiB
+		if sge := &wr.SGL[i]; sge.Length != 0 { // the adapter reads 0 as 2 GiB
 			segs[n].Data(sge.Length, sge.LKey, sge.Addr)
 			n++
 		}
@@ -180,14 +180,14 @@ func (s *srq) advance(id uint64) {
 	s.posted++
 }
 
-// tell writes the number of posted receives to the record.
+// tell publishes the number of posted receives in the record.
 func (s *srq) tell() { mmio.Publish(&s.record[recvRecord], swap32(uint32(s.posted))) }
 
 // extend appends the next free WQE in memory to the list, and reports whether there is one.
 func (s *srq) extend() bool {
 	start := (uint(s.tail) + 1) % uint(len(s.ids))
 	word, later := start/64, ^uint64(0)<<(start%64)
-	for range len(s.free) + 1 { // the first word twice: its later bits, then all of them
+	for range len(s.free) + 1 { // the first word twice: its later bits first, and in the end all of them
 		if bit := s.free[word] & later; bit != 0 {
 			s.append(uint16(word*64 + uint(bits.TrailingZeros64(bit))))
 			return true
@@ -204,8 +204,8 @@ func (s *srq) append(i uint16) {
 	s.tail = i
 }
 
-// A freed is a list of an SRQ's WQEs whose receives have completed, in a poll. They are
-// freed together, under one lock.
+// A freed lists the WQEs of an SRQ whose receives have completed in a poll. They are freed
+// together, under one lock.
 type freed struct {
 	of *srq
 	n  int
@@ -234,9 +234,9 @@ func (f *freed) tell() {
 	f.n = 0
 }
 
-// repost posts a receive again that the adapter has returned because of a missing page. All
-// free WQEs are appended to the list before, so that it is long until this one is used again,
-// also where there is no reserve. It reports whether the adapter had this one to return.
+// repost posts a receive again that the adapter has returned because of a missing page. It
+// first appends all free WQEs to the list, so that this WQE is reused as late as possible,
+// even without a reserve. It reports whether the WQE was in use.
 func (s *srq) repost(i uint32) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,41 +9,41 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A tagList is what the provider knows of an SRQ's list of tags. The adapter appends a tag at
-// the index that the operation before it has named, so the free indices form a list as well,
-// whose last one stays free.
+// A tagList is the provider's record of an SRQ's list of tags. The adapter appends a tag at
+// the index that the previous append has named, so the free indices form a list. Its last
+// index stays free.
 //
-// All of it is under the SRQ's lock.
+// The SRQ's lock protects all fields.
 type tagList struct {
 	tags        []tag
 	first, last uint16 // of the free tags
 
 	// Operations are posted on this queue pair. They complete in order.
 	qp         *qp
-	ops        []tagOp // those that will have a CQE, as a ring
-	begun, end uint32  // of ops; they increase without wrapping
+	ops        []tagOp // ring of the operations that will have a CQE
+	begun, end uint32  // positions in ops; they increase without wrapping
 
 	unexpected uint32 // messages that matched no tag
-	handled    uint32 // how many of them the program has handled, as it said last
+	handled    uint32 // how many of them the program has handled, by its last report
 }
 
 type tag struct {
 	id      uint64 // of the receive
-	awaits  uint32 // CQEs: of operations, and that of its message; 0 if it is free
-	next    uint16 // free tag
-	handled uint16 // the list's, when the tag was added
+	awaits  uint32 // number of CQEs to come: of operations, and of its message; 0 for a free tag
+	next    uint16 // the next free tag
+	handled uint16 // the list's count when the tag was added
 }
 
-// A tagOp is an operation that was posted.
+// A tagOp is a posted operation.
 type tagOp struct {
 	id     uint64
 	tag    int32 // -1 for a sync
 	posted uint32
-	silent bool // the program has asked for no completion
+	silent bool // the program requested no completion
 }
 
-// maxUnhandled is how many unexpected messages may be unhandled until completions ask for a
-// sync, as in rdma-core.
+// maxUnhandled is the number of unhandled unexpected messages from which completions ask
+// for a sync, as in rdma-core.
 const maxUnhandled = 0x3fff
 
 func newTagList(n int) *tagList {
@@ -76,7 +76,7 @@ func (s *srq) PostTagOps(ops []provider.TagOp) (n int, err error) {
 	return n, err
 }
 
-// post encodes an operation. It takes one block.
+// post encodes an operation, in one block.
 func (l *tagList) post(o *provider.TagOp) error {
 	q := &l.qp.sq
 	if q.posted-atomic.LoadUint32(&q.done) == q.limit {
@@ -122,7 +122,7 @@ func (l *tagList) post(o *provider.TagOp) error {
 		if o.Handle >= uint32(len(l.tags)) || l.tags[o.Handle].awaits == 0 {
 			return provider.ErrNoTag
 		}
-		// Only the CQE says whether a message has matched before.
+		// Only the CQE reports whether a message has already matched.
 		op.tag, op.silent = int32(o.Handle), flags&wqe.TagsReport == 0
 		flags |= wqe.TagsReport
 		w[1].TagOp(wqe.TagsRemove, flags, uint16(o.Handle), told)
@@ -149,11 +149,11 @@ func (l *tagList) post(o *provider.TagOp) error {
 	return nil
 }
 
-// free notes that a CQE about a tag has arrived. The last one frees it.
+// free counts a CQE about a tag. The last CQE frees the tag.
 func (l *tagList) free(index uint16) {
 	t := &l.tags[index]
 	if t.awaits == 0 {
-		return // the adapter has written a CQE too many
+		return // a CQE too many
 	}
 	if t.awaits--; t.awaits == 0 {
 		l.tags[l.last].next = index
@@ -226,7 +226,7 @@ func (l *tagList) operated(e *wqe.CQE, event wqe.TagEvent, w *provider.WC) outco
 			w.Flags = provider.WCTagSyncNeeded
 		}
 		l.free(index)
-		// No message will match a tag that was removed.
+		// No message can match a removed tag.
 		if event == wqe.TagRemoved && ok {
 			l.free(index)
 		}
@@ -237,8 +237,7 @@ func (l *tagList) operated(e *wqe.CQE, event wqe.TagEvent, w *provider.WC) outco
 	return told
 }
 
-// unmatched handles the CQE of a message that is in a receive, since it matched no tag or has
-// none.
+// unmatched handles the CQE of a message in a receive: it matched no tag, or has none.
 func (s *srq) unmatched(e *wqe.CQE, tail wqe.Tail, event wqe.TagEvent, w *provider.WC, f *freed) outcome {
 	at := tail.Counter()
 	if int(at) >= len(s.ids) {

@@ -13,33 +13,33 @@ import (
 )
 
 // A UAR is a page of the adapter's registers. Each process has its own UARs. At
-// registersOffset there are four doorbell registers (BFREGs). The last two are for the
-// kernel's own use. Each register has two buffers, which posts use in turn. CQs are armed
-// at another offset of the page.
+// registersOffset there are four doorbell registers (BFREGs). The kernel uses the last two
+// itself. Each register has two buffers, which posts use in turn. CQs are armed at another
+// offset of the page.
 const (
 	uarSize         = 4096 // the adapter's size of a UAR, whatever the system's page size
 	registersOffset = 0x800
 	cqArmOffset     = 0x20
 	registersPerUAR = 4
 	usableRegisters = 2
-	maxRegister     = 1024 // half of the room in a UAR
-	leastRegister   = 256  // of which there may be one where WQEs aren't copied
+	maxRegister     = 1024 // half of a UAR's space for registers
+	leastRegister   = 256  // the minimum; assumed for an invalid length, without copies of WQEs
 )
 
 // A register is a send queue's doorbell register.
 type register struct {
 	base   unsafe.Pointer // the first of the two buffers
 	size   uint32         // of one buffer, in bytes; 0 if WQEs can't be copied to it
-	shared *sharing       // if other QPs use the register, too
+	shared *sharing       // set if other QPs use the register, too
 	users  int
 
-	page     uint32 // UAR of its own: its number
-	dynamic  bool   // so it is, and QP_CREATE is told
+	page     uint32 // number of the UAR, if dynamic
+	dynamic  bool   // in a UAR of alloc, which QP_CREATE must name
 	uncached bool   // its page isn't write-combining: mmio.DoorbellUncached
 }
 
-// A sharing is the state that QPs with a common register write. It has cache lines of its
-// own: two, because processors fetch them in pairs.
+// A sharing is the state that QPs with a common register write. It has two cache lines of
+// its own, because processors fetch them in pairs.
 type sharing struct {
 	_ [120]byte
 	mmio.Shared
@@ -58,21 +58,21 @@ type uars struct {
 	mu       sync.Mutex
 	pages    []*uarPage
 	cq       *uarPage
-	cqPage   uint32 // number of cq's UAR
-	cqObject bool   // so CQ_CREATE must name it
+	cqPage   uint32 // number of the UAR in cq
+	cqObject bool   // cq is an object of alloc, which CQ_CREATE must name
 
 	perPage      int    // UARs in a system page
-	registerSize uint32 // both buffers' length
-	noFlame      bool   // WQEs aren't copied to them
+	registerSize uint32 // of both buffers together
+	noFlame      bool   // WQEs aren't copied to registers
 
-	static    []*register // by the kernel's index
-	bell      *register   // without BlueFlame, everybody's
+	static    []*register // indexed by the kernel's number
+	bell      *register   // the register of all QPs, without BlueFlame
 	free      []*register
 	dedicated int
 	common    []*register
 
-	// A context's limits: registers for one QP each, and registers that further QPs share
-	// behind a lock.
+	// maxDedicated and maxCommon limit a context's registers for one QP each, and those
+	// that further QPs share behind a lock.
 	maxDedicated, maxCommon int
 }
 
@@ -81,7 +81,7 @@ const (
 	commonRegisters    = 8
 )
 
-// choose does as the environment says.
+// choose sets the limits from the environment.
 func (u *uars) choose(env *environment) {
 	u.noFlame = env.noBlueFlame
 	u.maxDedicated, u.maxCommon = dedicatedRegisters, commonRegisters
@@ -107,20 +107,20 @@ func (u *uars) open(f *ioctl.File, r *uapi.Mlx5IbAllocUcontextResp) error {
 	return u.openStatic(f, int(r.TotBfregs))
 }
 
-// openDynamic is for kernels that give pages on demand. One is for arming CQs:
-// it isn't write-combining, so that its stores needn't be flushed out.
+// openDynamic is for kernels that allocate pages on demand. It allocates the page for
+// arming CQs, which isn't write-combining, so that its stores need no flush.
 func (u *uars) openDynamic(f *ioctl.File) (err error) {
 	u.cq, u.cqPage, err = u.alloc(f, uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
 	u.cqObject = true
 	if err == nil && u.noFlame {
-		// One store of 8 bytes at a time, that nothing combines, needs no lock.
+		// Single stores of 8 bytes, which nothing combines, need no lock.
 		u.bell = u.register(u.cq, 0, 0)
 		u.bell.page, u.bell.dynamic, u.bell.uncached = u.cqPage, true, true
 	}
 	return err
 }
 
-// openStatic maps the pages that the kernel made with the context.
+// openStatic maps the pages that the kernel allocated with the context.
 func (u *uars) openStatic(f *ioctl.File, total int) error {
 	if size := os.Getpagesize(); u.perPage*uarSize > size {
 		return fmt.Errorf("mlx5: the kernel says that %d UARs fit in a page of %d bytes", u.perPage, size)
@@ -140,10 +140,10 @@ func (u *uars) openStatic(f *ioctl.File, total int) error {
 			r := u.register(page, j/registersPerUAR, j%registersPerUAR)
 			n := len(u.static)
 			if n == 0 {
-				// The first is for doorbells alone.
+				// The first register takes only doorbells, no WQEs.
 				r.size = 0
 			}
-			// The kernel may give any of them to several QPs.
+			// The kernel may assign any register to several QPs.
 			r.shared = new(sharing)
 			u.static = append(u.static, r)
 		}
@@ -152,8 +152,8 @@ func (u *uars) openStatic(f *ioctl.File, total int) error {
 	return nil
 }
 
-// mapStatic maps one of the pages: where WQEs aren't copied without write
-// combining, if the kernel knows that kind.
+// mapStatic maps one of the pages. Where WQEs aren't copied, it maps the page without write
+// combining if the kernel can.
 func (u *uars) mapStatic(f *ioctl.File, i int) ([]byte, error) {
 	if u.noFlame {
 		if mem, err := f.Mmap(mmapOffset(uapi.MLX5_IB_MMAP_NC_PAGE, i), os.Getpagesize()); err == nil {
@@ -163,7 +163,7 @@ func (u *uars) mapStatic(f *ioctl.File, i int) ([]byte, error) {
 	return f.Mmap(mmapOffset(uapi.MLX5_IB_MMAP_REGULAR_PAGE, i), os.Getpagesize())
 }
 
-// register lays a register over a page: the n-th of the uar-th UAR.
+// register returns the n-th register of the uar-th UAR in a page.
 func (u *uars) register(page *uarPage, uar, n int) *register {
 	offset := uar*uarSize + registersOffset + n*int(u.registerSize)
 	r := &register{base: unsafe.Pointer(&page.mem[offset]), size: u.registerSize / 2}
@@ -173,7 +173,8 @@ func (u *uars) register(page *uarPage, uar, n int) *register {
 	return r
 }
 
-// alloc has the kernel make a page of UARs, and maps it. The kernel says how long it is.
+// alloc makes the kernel allocate a page of UARs, and maps it. It returns the page and its
+// number.
 func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage, uint32, error) {
 	cmd := ioctl.NewMlx5UarObjAlloc()
 	defer cmd.Release()
@@ -201,7 +202,7 @@ func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage,
 }
 
 // take returns a register for a QP, or nil if the kernel chooses one. With single, no other QP
-// uses it, as long as the adapter has one left.
+// uses the register, and take fails if the adapter has none left.
 func (u *uars) take(f *ioctl.File, single bool) (*register, error) {
 	if u.static != nil {
 		return nil, nil
@@ -224,7 +225,7 @@ func (u *uars) take(f *ioctl.File, single bool) (*register, error) {
 		r.users = 1
 		return r, nil
 	}
-	// Choose the one with the fewest users.
+	// Choose the register with the fewest users.
 	best := u.common[0]
 	for _, r := range u.common {
 		if r.users < best.users {
@@ -235,8 +236,8 @@ func (u *uars) take(f *ioctl.File, single bool) (*register, error) {
 	return best, nil
 }
 
-// more allocates another page of registers. The first registers are for one QP each, and
-// so are all that it allocates with single. Further ones are shared.
+// more allocates another page of registers. They are for one QP each if single is set or
+// maxDedicated isn't reached. Otherwise QPs share them.
 func (u *uars) more(f *ioctl.File, single bool) error {
 	page, number, err := u.alloc(f, uapi.MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF)
 	if err != nil {
@@ -257,7 +258,7 @@ func (u *uars) more(f *ioctl.File, single bool) error {
 	return nil
 }
 
-// give returns a register.
+// give releases a QP's register.
 func (u *uars) give(r *register) {
 	if r == nil || !r.dynamic || r == u.bell {
 		return
@@ -284,7 +285,7 @@ func (p *uarPage) release(f *ioctl.File) {
 		cmd := ioctl.NewMlx5UarObjDestroy()
 		defer cmd.Release()
 		cmd.Handle(p.handle)
-		// It can only fail if the device is gone, and then so is the page.
+		// The command fails only if the device is gone, and then so is the page.
 		_ = cmd.Run(f)
 	}
 }
@@ -293,7 +294,8 @@ func (p *uarPage) release(f *ioctl.File) {
 func (u *uars) arm() *uint64 { return (*uint64)(unsafe.Pointer(&u.cq.mem[cqArmOffset])) }
 
 // mmapOffset returns the offset for mapping a page. Bits 8 to 15 of the page number are the
-// command. The index is in the bits below, and its upper part in those above.
+// command. The bits below are the index's lower 8 bits, and the bits above are its upper
+// part.
 func mmapOffset(command uapi.Mlx5IbMmapCmd, index int) uint64 {
 	page := uint64(command)<<8 | uint64(index&0xff) | uint64(index>>8)<<16
 	return page * uint64(os.Getpagesize())

@@ -6,12 +6,12 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A wq is a receive queue without a QP. Its completions lead to a qp that has nothing else:
-// so CQs know only one kind of receive queue.
+// A wq is a receive queue without a QP. It embeds an otherwise empty qp, so that CQs handle
+// one kind of receive queue.
 type wq struct{ qp }
 
 func (c *context) NewWQ(cmd ioctl.WqCreate, init provider.WQInit) (provider.WQ, error) {
-	if c.cqeVersion != cqeVersion1 { // else a completion would only say which QP it is of
+	if c.cqeVersion != cqeVersion1 { // else a completion has only a QP's number
 		return nil, provider.ErrNoWQ
 	}
 	q := &wq{qp{ctx: c, raw: true}}
@@ -59,7 +59,7 @@ func (q *wq) Reset() { q.rq.reset() }
 
 func (q *cq) ForgetWQ(p provider.WQ) { q.forget(&p.(*wq).resource) }
 
-// NewTable adds the driver's answer, which says nothing but its length.
+// NewTable adds the driver's response, which contains only its length.
 func (c *context) NewTable(cmd ioctl.WriteExCreateRwqIndTbl) { cmd.Mlx5().Out() }
 
 // NewRSSQP describes a QP without queues, which spreads packets over an indirection table.
@@ -73,7 +73,7 @@ func (c *context) NewRSSQP(cmd ioctl.QpCreate, init provider.RSSInit) (provider.
 	return &rssQP{q}, nil
 }
 
-// An rssQP is a QP that packets are only steered to.
+// An rssQP is a QP to which flows steer packets. It has no queues.
 type rssQP struct{ *qp }
 
 func (q *rssQP) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
@@ -84,7 +84,7 @@ func (q *rssQP) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 
 func (q *rssQP) Release() {}
 
-// CountFlow adds the counters that a flow counts in.
+// CountFlow adds the counters that a flow increments.
 func (c *context) CountFlow(cmd ioctl.WriteExCreateFlow, points []uint32) (func(), error) {
 	const size = 8 // of struct mlx5_ib_flow_counters_desc
 	list, err := newBuffer(len(points) * size)

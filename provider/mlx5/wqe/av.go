@@ -4,17 +4,17 @@ package wqe
 const AVSegments = 3
 
 // An AV is an address vector (struct mlx5_wqe_av), as numbers in the device's byte order.
-// The key and the destination, which come first, are set for each datagram.
+// The key and the destination, which precede it, are set for each datagram.
 type AV [6]uint64
 
-// AddressVector has the contents of an AV.
+// An AddressVector has the fields of an AV.
 type AddressVector struct {
 	StaticRate  uint8 // the device's code
 	SL          uint8
 	SrcPathBits uint8
 	RLID        uint16 // destination LID, or over RoCE v2 the source UDP port
 	RMAC        [6]byte
-	Global      bool // over InfiniBand: a GRH follows
+	Global      bool // over InfiniBand: the packet has a GRH
 	TClass      uint8
 	HopLimit    uint8
 	SGIDIndex   uint8

@@ -2,14 +2,14 @@ package wqe
 
 import "sync/atomic"
 
-// A CQE is a completion queue entry of 64 bytes (struct mlx5_cqe64), or the second half
-// of one of 128 bytes. Its fields are in the device's byte order; the methods convert
+// A CQE is a completion queue entry of 64 bytes (struct mlx5_cqe64), or the second half of
+// an entry of 128 bytes. Its fields are in the device's byte order; the methods convert
 // them.
 type CQE struct {
 	head      [4]uint64 // for responders; inline data can replace everything up to timestamp
 	srqnUIDX  uint32
 	imm       uint32
-	app       uint32 // and app_op, app_info: of tag matching
+	app       uint32 // app, app_op and app_info, for tag matching
 	byteCount uint32
 	timestamp uint64
 	opQPN     uint32
@@ -19,7 +19,7 @@ type CQE struct {
 // CQESize is the length of a CQE, in bytes.
 const CQESize = 64
 
-// A CQEOpcode is what a CQE reports (MLX5_CQE_*).
+// A CQEOpcode is the kind of a CQE (MLX5_CQE_*).
 type CQEOpcode uint8
 
 const (
@@ -52,19 +52,19 @@ type Tail uint32
 // after mmio.FromDevice where loads are not ordered.
 func (c *CQE) Load() Tail { return Tail(atomic.LoadUint32(&c.tail)) }
 
-// Ready reports whether software owns the CQE in this round of the ring. round counts how
-// often the ring has wrapped. The owner bit is its lowest bit.
+// Ready reports whether software owns the CQE in this round of the ring. round is the
+// number of times that the ring has wrapped. Its lowest bit is the owner bit.
 func (t Tail) Ready(round uint32) bool {
 	return (uint32(t)^round<<24)&tailOwner == 0 && t < Tail(CQEInvalid)<<28
 }
 
-// PlainSend reports whether software owns the CQE in this round of the ring, as Ready
-// does, and it is that of a successful send, Plain.
+// PlainSend reports whether the CQE is Ready in this round, is Plain, and completes a
+// successful send.
 func (t Tail) PlainSend(round uint32) bool {
 	return uint32(t)&^tailSolicited>>24 == round&1
 }
 
-// Clear marks a CQE as not yet written by the device.
+// Clear marks the CQE as not yet written by the device.
 func (c *CQE) Clear() { c.tail = uint32(CQEInvalid) << 28 }
 
 // End turns a CQE into the mark with which the device ends an old ring after a resize.
@@ -73,11 +73,10 @@ func (c *CQE) End(round uint32) { c.tail = uint32(CQEResize)<<28 | round&1<<24 }
 // SetOwner sets the CQE's owner bit for a round.
 func (c *CQE) SetOwner(round uint32) { c.tail = c.tail&^tailOwner | round&1<<24 }
 
-// Opcode returns what the CQE reports.
+// Opcode returns the kind of the CQE.
 func (t Tail) Opcode() CQEOpcode { return CQEOpcode(t >> 28) }
 
-// Counter returns the index of the WQE: that of a send's first block, or of a receive's
-// entry.
+// Counter returns the index of the WQE: of a send's first block, or of a receive's entry.
 func (t Tail) Counter() uint32 { return be32(uint32(t)) >> 16 }
 
 // Scatter32 and Scatter64 report whether up to 32 bytes of data are in the CQE itself, or
@@ -88,11 +87,11 @@ func (t Tail) Scatter64() bool { return t&tailCompressed == tailScatter64 }
 // Plain reports whether the CQE contains no data and is not compressed.
 func (t Tail) Plain() bool { return t&tailCompressed == 0 }
 
-// Compressed reports whether the CQE begins a group of compressed ones.
+// Compressed reports whether the CQE begins a group of compressed completions.
 func (t Tail) Compressed() bool { return t&tailCompressed == tailCompressed }
 
 // UserIndex returns the user index of the QP or SRQ in a CQE of version 1, or the SRQ's
-// number in one of version 0.
+// number in a CQE of version 0.
 func (c *CQE) UserIndex() uint32 { return be32(c.srqnUIDX) & 0xffffff }
 
 // QPN returns the number of the QP.
@@ -104,7 +103,7 @@ func (c *CQE) SendOpcode() Opcode { return Opcode(c.opQPN) }
 // ByteCount returns the length of the message, for receives and RDMA reads.
 func (c *CQE) ByteCount() uint32 { return be32(c.byteCount) }
 
-// Imm returns the immediate, in network byte order. For other CQEs the field is the
+// Imm returns the immediate, in network byte order. In other CQEs the field is the
 // invalidated key, or the P_Key index of a datagram: see Key.
 func (c *CQE) Imm() uint32 { return c.imm }
 
@@ -117,7 +116,7 @@ func (c *CQE) Timestamp() uint64 { return be64(c.timestamp) }
 // FlowTag returns the tag of the steering rule, for a raw packet.
 func (c *CQE) FlowTag() uint32 { return be32(c.opQPN) & 0xffffff }
 
-// VLAN returns the VLAN tag that was removed from a received packet, or 0 if none was.
+// VLAN returns the VLAN tag removed from a received packet, or 0 if none was removed.
 func (c *CQE) VLAN() uint16 {
 	v := be64(c.head[3])
 	if v>>16&1 == 0 {

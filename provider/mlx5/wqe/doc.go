@@ -1,6 +1,6 @@
 // Package wqe encodes and decodes the entries of a ConnectX adapter's queues: the segments
-// of work queue entries (WQEs), and completion queue entries (CQEs). It knows only
-// layouts, neither queues nor doorbells.
+// of work queue entries (WQEs), and completion queue entries (CQEs). It has only layouts,
+// neither queues nor doorbells.
 //
 // A WQE is a list of segments in blocks of 64 bytes. A segment has 16 bytes, or a multiple
 // of that. All numbers are big-endian.

@@ -6,8 +6,9 @@ const (
 	EthL4Checksum = 1 << 7
 )
 
-// The offset of the inline header in the Ethernet segment, whose first 16 bytes have room
-// for 2 bytes of it, and the maximum length that a device requires.
+// EthHeaderOffset is the offset of the inline header in the Ethernet segment: 2 bytes of
+// the header fit in the segment's first 16 bytes. EthHeaderInline is the maximum length
+// that a device requires.
 const (
 	EthHeaderOffset = 14
 	EthHeaderInline = 18

@@ -1,8 +1,8 @@
 package wqe
 
-// Similar completions can be written as one title CQE and arrays of mini CQEs. The title's
-// byte count is the number of completions. The first array is in the entry after the
-// title, and the others are in every eighth entry counted from the title. Together they
+// The device can write similar completions as one title CQE and arrays of mini CQEs. The
+// title's byte count is the number of completions. The first array is in the entry after
+// the title, and the others are in every eighth entry counted from the title. Together they
 // take as many entries as there are completions, so they can be expanded in place.
 
 // MiniArray is the number of mini CQEs in an array, which has the size of a CQE.

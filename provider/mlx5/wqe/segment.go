@@ -27,8 +27,8 @@ const (
 const (
 	CtrlSolicited  = 1 << 1
 	CtrlCQUpdate   = 2 << 2 // generate a completion
-	CtrlSmallFence = 1 << 5 // after the UMR before it
-	CtrlFence      = 4 << 5 // after all RDMA reads and atomics before it
+	CtrlSmallFence = 1 << 5 // wait for the UMR before it
+	CtrlFence      = 4 << 5 // wait for all RDMA reads and atomics before it
 )
 
 // Masked8 is the modifier of masked atomics of 8 bytes.
@@ -43,7 +43,7 @@ const ExtendedAV = 0x80000000
 
 // Control writes the first segment of a send WQE. index is the number of its first block,
 // of which the lower 16 bits are used. modifier refines the opcode. qpnDS is the QP number
-// times 256 plus the number of segments. stream is that of a DCI. imm is the immediate, or
+// times 256 plus the number of segments. stream is a DCI's stream. imm is the immediate, or
 // the key to invalidate.
 func (s *Segment) Control(index uint32, modifier uint8, op Opcode, qpnDS uint32, stream uint16, flags uint8, imm uint32) {
 	s[0] = be64(uint64(modifier)<<56 | uint64(index&0xffff)<<40 | uint64(op)<<32 | uint64(qpnDS))
@@ -59,8 +59,8 @@ func (s *Segment) ControlHead(index uint32, head uint64, flags uint8, imm uint32
 // Flags returns the flags of a control segment.
 func (s *Segment) Flags() uint8 { return uint8(be64(s[1]) >> 32) }
 
-// Own gives a control segment that somebody else has written a number, a QP and flags, and takes
-// its signature: see Control.
+// Own sets the number, the QP and the flags of a control segment that the program has written,
+// and clears its signature: see Control.
 func (s *Segment) Own(index, qpnDS uint32, flags uint8) {
 	s[0] = be64(be64(s[0])&^(0xffff<<40|0xffffffff) | uint64(index&0xffff)<<40 | uint64(qpnDS))
 	s[1] = be64(be64(s[1])&^(0xff<<56|0xff<<32) | uint64(flags)<<32)
@@ -75,7 +75,7 @@ func (s *Segment) ControlOf() (opcode, qpnDS uint32) {
 // Segments returns the number of a WQE's segments, from its control segment.
 func (s *Segment) Segments() uint32 { return uint32(be64(s[0])) & 0x3f }
 
-// Sign sets the signature in a WQE's control segment. Everything else must have been
+// Sign sets the signature in a WQE's control segment. All other bytes must have been
 // written.
 func Sign(w []Segment) {
 	w[0][1] |= uint64(^fold(w)) // its first byte
@@ -107,9 +107,8 @@ func (s *Segment) RemoteAddr(addr uint64, rkey uint32) {
 }
 
 // Atomic writes the operands of an atomic of 8 bytes: the value to swap in or to add, and
-// the value to compare with. A masked fetch and add has the highest bits of its fields in
-// place of the latter. A masked compare and swap has a second segment like this, with the
-// masks.
+// the value to compare with. For a masked fetch and add, compare has the highest bits of
+// its fields. A masked compare and swap has a second segment like this, with the masks.
 func (s *Segment) Atomic(swapAdd, compare uint64) {
 	s[0], s[1] = be64(swapAdd), be64(compare)
 }

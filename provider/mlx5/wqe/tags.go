@@ -12,12 +12,12 @@ const (
 )
 
 // TagOp writes the first segment of an operation (struct mlx5_wqe_tm_seg). index is the tag
-// to remove, or the one after that to append.
+// to remove or, for an append, the tag for the next append.
 func (s *Segment) TagOp(op, flags uint8, index, count uint16) {
 	s[0], s[1] = be64(uint64(op)<<60|uint64(flags)<<48|uint64(index)<<32|uint64(count)), 0
 }
 
-// Tag writes the second segment.
+// Tag writes the second segment of an operation.
 func (s *Segment) Tag(tag, mask uint64) {
 	s[0], s[1] = be64(tag), be64(mask)
 }
@@ -27,24 +27,24 @@ type TagEvent uint8
 
 const (
 	TagConsumed        TagEvent = 0x1 // a message matched, its data will follow
-	TagExpected        TagEvent = 0x2 // the data of such a message is there
+	TagExpected        TagEvent = 0x2 // the data of a consumed message has arrived
 	TagUnexpected      TagEvent = 0x3 // a message matched no tag
 	TagNone            TagEvent = 0x4 // a message has no tag
 	TagAppended        TagEvent = 0x5
 	TagRemoved         TagEvent = 0x6
 	TagSynced          TagEvent = 0x7
 	TagConsumedHeader  TagEvent = 0x9 // a message matched, its data is to be fetched
-	TagConsumedMessage TagEvent = 0xa // a message matched, and its data is there
-	TagFetch           TagEvent = 0xb // as TagConsumedHeader, and nothing will follow
+	TagConsumedMessage TagEvent = 0xa // a message matched, and its data has arrived
+	TagFetch           TagEvent = 0xb // as TagConsumedHeader, and no event will follow
 	TagCanceled        TagEvent = 0xc
 )
 
-const tagMatching = 1 // of a CQE's app
+const tagMatching = 1 // value of a CQE's app
 
-// AboutTags reports whether the CQE is that of an SRQ which matches tags.
+// AboutTags reports whether the CQE belongs to an SRQ that matches tags.
 func (c *CQE) AboutTags() bool { return uint8(c.app) == tagMatching }
 
-// TagEvent returns what such a CQE reports, and the tag's index.
+// TagEvent returns the event that such a CQE reports, and the tag's index.
 func (c *CQE) TagEvent() (event TagEvent, index uint16) {
 	v := be32(c.app)
 	return TagEvent(v >> 16), uint16(v)

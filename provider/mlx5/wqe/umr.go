@@ -8,7 +8,7 @@ const (
 
 	// UMRSegments is the number of segments of a bind, without the control segment.
 	UMRSegments = umrControlSegs + umrMKeySegs + umrKLMSegs
-	// UMRCloseSegments is the same for an invalidation.
+	// UMRCloseSegments is the number for an invalidation.
 	UMRCloseSegments = umrControlSegs + umrMKeySegs
 )
 
@@ -45,7 +45,7 @@ const mkeyFree = 1 << 6
 type Bind struct {
 	Type2     bool
 	Key       uint8  // the low byte of the new key
-	QPN       uint32 // of the QP that a type 2 window is tied to
+	QPN       uint32 // of the QP to which a type 2 window is tied
 	LKey      uint32 // of the region
 	Addr, Len uint64
 	Access    uint8 // UMR*
