@@ -31,7 +31,8 @@ func (c *cq) Adopt(handle uint32) (err error) {
 	return c.Remap()
 }
 
-// Poll copies completions. They have the layout of struct ib_uverbs_wc on both sides.
+// Poll copies completions. provider.WC and the kernel's entries both have the layout of
+// struct ib_uverbs_wc.
 func (c *cq) Poll(wc []provider.WC) (int, error) {
 	q := &c.q
 	if q.mem == nil {
@@ -53,7 +54,7 @@ func (c *cq) Poll(wc []provider.WC) (int, error) {
 	return n, nil
 }
 
-// provider.WC must have the size of what the kernel writes.
+// provider.WC must have the size of the kernel's entries.
 const _ = -(unsafe.Sizeof(provider.WC{}) - completeSize)
 
 func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
@@ -67,11 +68,11 @@ func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
 	return c.file.Doorbell(c.arm.bytes(), true)
 }
 
-// An armCommand is REQ_NOTIFY_CQ of the write ABI, which takes fewer instructions than the ioctl. As a
-// brief doorbell, it also doesn't wake the thread of Go's scheduler that watches system calls, just before
-// the goroutine sleeps.
+// An armCommand is REQ_NOTIFY_CQ of the write ABI, which takes fewer instructions than the ioctl.
+// Because it is a brief doorbell, it also doesn't wake the Go scheduler's monitor of system calls just
+// before the goroutine sleeps.
 //
-// Why the unsafe code holds: the kernel only reads the struct, during the call.
+// Why the unsafe code is correct: the kernel only reads the struct, during the call.
 type armCommand struct {
 	hdr uapi.IbUverbsCmdHdr
 	req uapi.IbUverbsReqNotifyCq
@@ -79,12 +80,12 @@ type armCommand struct {
 
 const armWords = uint16(unsafe.Sizeof(armCommand{}) / 4)
 
-// bytes returns the command for the kernel.
+// bytes returns the encoded command.
 func (a *armCommand) bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(a)), unsafe.Sizeof(*a))
 }
 
-// Forget does nothing: completions contain all that Poll needs.
+// Forget does nothing: Poll needs only the completions, not their QPs.
 func (c *cq) Forget(provider.QP)     {}
 func (c *cq) ForgetSRQ(provider.SRQ) {}
 
@@ -93,8 +94,8 @@ func (c *cq) Resize(cmd ioctl.WriteResizeCq, _ uint32) error {
 	return nil
 }
 
-// Remap maps the new queue. The kernel has moved the completions to it. Without it there is
-// nothing to poll until another Resize.
+// Remap maps the new queue, to which the kernel has moved the completions. If that fails,
+// nothing can be polled until another Resize.
 func (c *cq) Remap() error {
 	q, err := mapQueue(c.file, *c.resp, completeSize)
 	c.resp = nil

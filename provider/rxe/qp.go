@@ -16,8 +16,8 @@ type qp struct {
 	number uint32
 
 	sq        queue
-	prod      uint32 // our producer index, which includes requests not yet rung for
-	unrung    uint64 // the cost of sending the requests since the last doorbell
+	prod      uint32 // the provider's producer index, which includes requests without a doorbell yet
+	unrung    uint64 // the cost of sending the requests after the last doorbell
 	maxSGE    int
 	maxInline int
 	bell      ioctl.PostSend
@@ -155,13 +155,13 @@ func (q *qp) put(wr *provider.SendWR) error {
 	return nil
 }
 
-// On Linux 6.1 a doorbell sends up to 1,024 packets in the thread that rings it. On 6.12
-// a kernel thread sends them. A doorbell sleeps on neither, and it is brief if there is
-// little to send. The cost is counted in bytes, with a surcharge for each request.
+// On Linux 6.1 a doorbell sends up to 1,024 packets in the thread that rings it. On 6.12 a
+// kernel thread sends them. A doorbell sleeps on neither, and it is brief if it sends
+// little. The cost is counted in bytes, with a surcharge for each request.
 //
-// briefCost is that of one request with 64 KiB, the longest message of package rsocket. A
+// briefCost is the cost of one request with 64 KiB, the longest message of package rsocket. A
 // doorbell that isn't brief wakes the scheduler's monitor, which then runs every 20 µs for a
-// while. In the emulated guests of the tests, transfers of 64 KiB took half as long again for it.
+// while. In the emulated guests of the tests, that slowed transfers of 64 KiB by half.
 const (
 	requestCost = 1 << 10
 	briefCost   = requestCost + 64<<10
@@ -176,7 +176,7 @@ func (q *qp) tell() error {
 
 func (q *qp) brief() bool { return q.unrung <= briefCost }
 
-// TakeBack returns to the producer index that the kernel was last told.
+// TakeBack returns to the last published producer index.
 func (q *qp) TakeBack() { q.prod, q.unrung = q.sq.producer()&q.sq.mask, 0 }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Why the unsafe code of this file holds:
+// Why the unsafe code of this file is correct:
 //
 // A queue is a mapping that the kernel has created: struct rxe_queue_buf, then
 // index_mask+1 elements of 1<<log2_elem_size bytes (rdma_user_rxe.h). mapQueue checks
@@ -95,8 +95,8 @@ const (
 )
 
 // sendSGEs and sendInline are two views of the memory after a send WQE, and recvSGEs of
-// that after a receive WQE. The length was checked against the queue's capabilities,
-// which Adopt has checked against the element size.
+// that after a receive WQE. The caller has checked the length against the queue's
+// capabilities, and Adopt these against the element size.
 func sendSGEs(w *uapi.RxeSendWqe, n int) []uapi.RxeSge {
 	return unsafe.Slice((*uapi.RxeSge)(unsafe.Add(unsafe.Pointer(w), sendWQESize)), n)
 }

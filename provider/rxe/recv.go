@@ -10,10 +10,10 @@ import (
 type recvQueue struct {
 	queue
 	maxSGE int
-	prod   uint32 // our producer index
+	prod   uint32 // the provider's producer index
 }
 
-// adopt maps the queue. The kernel doesn't look at an earlier one any more.
+// adopt maps the queue, and unmaps an earlier one, which the kernel no longer reads.
 func (r *recvQueue) adopt(f *ioctl.File, mi uapi.Mminfo, maxSGE uint32) error {
 	q, err := mapQueue(f, mi, recvWQESize+uintptr(maxSGE)*sgeSize)
 	r.unmap()
@@ -94,7 +94,7 @@ func (s *srq) PostRecv(wrs []provider.RecvWR) (int, error) {
 }
 
 // Modify gives the kernel an address for the new ring's description. This is the only
-// answer that goes through a pointer in the request instead of UHW_OUT.
+// response that goes through a pointer in the request instead of UHW_OUT.
 func (s *srq) Modify(cmd ioctl.WriteModifySrq) error {
 	mi, addr := ioctl.Scratch[uapi.Mminfo](cmd.Cmd)
 	s.mi = mi

@@ -1,13 +1,12 @@
 // Package rxe is the provider for Soft-RoCE, the kernel's rdma_rxe. It corresponds to
 // librxe in rdma-core.
 //
-// The kernel maps each queue into the process: a ring with a producer and a consumer
-// index (struct rxe_queue_buf in rdma_user_rxe.h). The provider writes work requests
-// into it, or reads completions from it. Receives need nothing more. A send queue needs a
-// doorbell, because no thread of the driver watches it. The doorbell is an empty
-// POST_SEND command by write(), as in librxe. By ioctl, the same command would cost a
-// bundle of attributes each time, and a tracer that stops at control verbs would stop at
-// every message.
+// The kernel maps each queue into the process: a ring with a producer and a consumer index
+// (struct rxe_queue_buf in rdma_user_rxe.h). The provider writes work requests into it, or
+// reads completions from it. Receives need nothing more. A send queue needs a doorbell,
+// because no thread of the driver watches it. The doorbell is an empty POST_SEND command by
+// write(), as in librxe. An ioctl would take several attributes each time, and a tracer
+// that stops at control verbs would stop at every message.
 //
 // Programs use package verbs, which links this provider.
 package rxe
@@ -24,7 +23,7 @@ import (
 var Provider = provider.Provider{
 	Name:   "rxe",
 	Driver: uapi.RDMA_DRIVER_RXE,
-	// On 64-bit machines the two versions are the same.
+	// On 64-bit machines the two ABI versions are the same.
 	MinABI:     1,
 	MaxABI:     2,
 	NewContext: newContext,
