@@ -62,13 +62,13 @@ func (c *cq) Poll(wc []provider.WC) (n int, err error) {
 	return n, err
 }
 
-// take gives an element back to the kernel.
+// take returns an element to the kernel.
 func (c *cq) take(e *uapi.SiwCqe) {
 	publish(doneWord(e), 0)
 	c.next++
 }
 
-// unknown describes an element that no siw would write.
+// unknown returns the error for an element that siw never writes.
 func unknown(e *uapi.SiwCqe) error {
 	err := &provider.CQEError{Why: "has an unknown operation or status"}
 	*(*uapi.SiwCqe)(unsafe.Pointer(&err.CQE)) = *e
@@ -105,7 +105,7 @@ var statuses = [uapi.SIW_NUM_WC_STATUS]uint32{
 	uapi.SIW_WC_GENERAL_ERR:     uint32(uapi.IB_WC_GENERAL_ERR),
 }
 
-// Arm writes the word that the kernel looks at after each completion.
+// Arm writes the word that the kernel reads after each completion.
 func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
 	flags := uapi.SIW_NOTIFY_SOLICITED
 	if !solicitedOnly {
@@ -115,7 +115,7 @@ func (c *cq) Arm(solicitedOnly bool, _ uint32) error {
 	return nil
 }
 
-// Forget does nothing: completions contain all that Poll needs.
+// Forget does nothing: Poll needs only the completions, not their QPs.
 func (c *cq) Forget(provider.QP)     {}
 func (c *cq) ForgetSRQ(provider.SRQ) {}
 

@@ -17,8 +17,8 @@ type qp struct {
 
 	sq     queue[uapi.SiwSqe]
 	next   uint32   // the position of the next request
-	shown  uint32   // the position of the first request that the kernel has not been shown
-	words  []uint32 // of the requests from shown on: see sendWord
+	shown  uint32   // the position of the first unpublished request
+	words  []uint32 // the words of the requests from shown on: see sendWord
 	maxSGE int
 	bell   ioctl.PostSend
 	rq     recvQueue
@@ -59,7 +59,7 @@ func (q *qp) SetECE(uint32) bool            { return false }
 
 func (q *qp) Modify() (cmd ioctl.WriteExModifyQp, ok bool) { return cmd, false }
 
-// Moved has nothing to do: verbs moves no iWARP QP to RESET.
+// Moved does nothing: verbs moves no iWARP QP to RESET.
 func (q *qp) Moved(uapi.IbQpState) uint32 { return q.number }
 
 func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
@@ -77,7 +77,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 	return n, err
 }
 
-// put writes a request, which the kernel doesn't see before show.
+// put writes a request, which show then publishes.
 func (q *qp) put(wr *provider.SendWR) error {
 	e := q.sq.elem(q.next)
 	if q.next-q.shown > q.sq.mask || load(sendWord(e))&valid != 0 {
@@ -110,7 +110,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		opcode = uapi.SIW_OP_WRITE
 		e.Raddr, e.Rkey = wr.Remote.Addr, wr.Remote.RKey
 	case uapi.IB_UVERBS_WR_RDMA_READ:
-		// An iWARP read names one piece of memory.
+		// An iWARP read has a single piece of memory.
 		switch {
 		case sges > 1:
 			return provider.ErrTooManySGEs
@@ -146,30 +146,30 @@ func (q *qp) put(wr *provider.SendWR) error {
 	if wr.Flags&uint32(uapi.IB_SEND_FENCE) != 0 {
 		flags |= uapi.SIW_WQE_READ_FENCE
 	}
-	// Not yet in the element: when the kernel flushes the queue, it takes any flag for a
-	// request.
+	// The word isn't written to the element yet: when the kernel flushes the queue, it
+	// takes any flag for a request.
 	q.words[q.next&q.sq.mask] = word(flags|uapi.SIW_WQE_VALID, sges, opcode)
 	q.next++
 	return nil
 }
 
-// show makes the requests valid that have been put since it was last called, and rings the
-// doorbell if the kernel may have stopped before them.
+// show publishes the requests put since its last call, and rings the doorbell if the kernel
+// may have stopped before them.
 func (q *qp) show() error {
 	first, n := q.shown, q.next-q.shown
 	for q.shown != q.next {
 		publish(sendWord(q.sq.elem(q.shown)), q.words[q.shown&q.sq.mask])
 		q.shown++
 	}
-	// If the kernel has yet to take the request before them, it will find these behind it.
-	// There is none if they fill the queue.
+	// If the kernel has yet to take the request before them, it finds these after it. If
+	// they fill the queue, there is no request before them.
 	if n <= q.sq.mask && load(sendWord(q.sq.elem(first-1)))&valid != 0 {
 		return nil
 	}
-	return q.file.Doorbell(q.bell.Bytes(), false) // it takes a socket's lock, so it may sleep
+	return q.file.Doorbell(q.bell.Bytes(), false) // the kernel takes a socket's lock, so it may sleep
 }
 
-// TakeBack returns to the requests that the kernel has been shown.
+// TakeBack removes the unpublished requests.
 func (q *qp) TakeBack() { q.next = q.shown }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }

@@ -46,8 +46,8 @@ func (r *recvQueue) post(wrs []provider.RecvWR) (n int, err error) {
 }
 
 // copySGL copies a list that is not longer than the element's, and returns the length of the
-// copy. It leaves out empty pieces: the kernel of Linux 6.1 crashes when siw sends one that is
-// between others.
+// copy. It leaves out empty pieces: Linux 6.1 crashes when siw sends an empty piece between
+// others.
 func copySGL(dst *[maxSGE]uapi.SiwSge, src []provider.SGE) (n int) {
 	for i := range src {
 		if src[i].Length > 0 {

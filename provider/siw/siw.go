@@ -1,17 +1,17 @@
 // Package siw is the provider for soft-iWARP, the kernel's siw: iWARP over TCP. It
 // corresponds to libsiw in rdma-core.
 //
-// The kernel maps each queue into the process: an array of elements, each with a flag that
-// says whose turn it is (rdma/siw-abi.h). For a work request the provider sets the flag and
-// the kernel clears it, for a completion it is the other way round. No index is shared.
+// The kernel maps each queue into the process: an array of elements, each with a flag for
+// its owner (rdma/siw-abi.h). The provider sets a work request's flag and the kernel clears
+// it. For a completion it is the other way round. No index is shared.
 //
 // The kernel works on a send queue until it finds an element without the flag. So a post
 // needs a doorbell only if the kernel may have stopped: if it has taken the element before
 // the first new one. The doorbell is an empty POST_SEND command by write(), as in libsiw.
-// Receives need none. A CQ is armed by a word behind its elements, without a system call.
+// Receives need none. A word after its elements arms a CQ, without a system call.
 //
-// iWARP has less than InfiniBand: only RC queue pairs, without immediate data and atomic
-// operations, which the connection manager connects. See package rdmacm.
+// iWARP supports less than InfiniBand: only RC queue pairs, which the connection manager
+// connects, without immediate data and atomic operations. See package rdmacm.
 //
 // It isn't part of every program. A program that uses package verbs links it by importing it:
 //
@@ -42,7 +42,7 @@ type context struct {
 }
 
 func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
-	cmd.Siw().Out() // the driver insists; it has nothing that is needed
+	cmd.Siw().Out() // the driver requires it; the provider needs none of it
 	return &context{file: f}, nil
 }
 
@@ -60,8 +60,8 @@ func (c *context) NewPD(ioctl.WriteAllocPd) (provider.PD, error) { return pd{}, 
 
 func (pd) Adopt() error { return nil }
 
-// RegMR adds the driver's part of a memory region. The driver ignores the address that work
-// requests are to use, and takes the memory's.
+// RegMR adds the driver's part of a memory region. The driver ignores the requested IOVA,
+// and uses the memory's address.
 func (c *context) RegMR(cmd ioctl.WriteRegMr) error {
 	if cmd.Req.HcaVa != cmd.Req.Start {
 		return fmt.Errorf("%w: siw knows memory by its own address, not by an IOVA", provider.ErrNotSupported)
