@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A compCounter is two words in memory of the process, to which the device writes: the count of
-// operations that have succeeded, and that of those that have failed.
+// A compCounter is two words in memory of the process, which the device writes: the number of
+// successful operations, and the number of failed ones.
 type compCounter struct{ mem []byte }
 
 const counterSize = 8
@@ -40,7 +40,7 @@ func (k *compCounter) word(failed bool) *uint64 {
 	return (*uint64)(unsafe.Pointer(&k.mem[at]))
 }
 
-// place describes a word to the kernel.
+// place returns the kernel's description of a word.
 func (k *compCounter) place(failed bool) uapi.IbUverbsBufferDesc {
 	return uapi.IbUverbsBufferDesc{
 		Type: uint32(uapi.IB_UVERBS_BUFFER_TYPE_VA), Addr: uint64(uintptr(unsafe.Pointer(k.word(failed)))), Length: counterSize,

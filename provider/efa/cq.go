@@ -20,12 +20,12 @@ type cq struct {
 
 	rings []cqRing // the device chooses one for each queue
 	turn  int      // the ring to poll next
-	last  *qp      // of the last completion
+	last  *qp      // the QP of the last completion
 	gone  []span   // completions to drop
 
-	sgid     bool // completions from unknown senders have their GIDs
+	sgid     bool // completions from unknown senders have the senders' GIDs
 	consumed uint32
-	events   uint32 // as of the last Arm
+	events   uint32 // the number of events at the last Arm
 	bell     *uint32
 	mem      []byte
 	bellPage []byte
@@ -37,10 +37,10 @@ type cq struct {
 type cqRing struct {
 	entries []cqe
 	next    uint32 // the position of the next completion
-	seen    uint32 // completions before this position are there, and a barrier came after their heads were read
+	seen    uint32 // completions before this position have arrived, and a barrier has followed the loads of their heads
 }
 
-// A span has the completions of a QP that was reset or destroyed: those in a ring before a
+// A span has the completions of a QP that was reset or destroyed, in one ring, before a
 // position.
 type span struct {
 	number uint16
@@ -111,15 +111,16 @@ func (q *cq) Adopt(uint32) (err error) {
 	return nil
 }
 
-// ready reports whether a ring's next completion is there. The phase of the first round is 1.
+// ready returns a ring's next entry, and reports whether it has a new completion. The phase
+// of the first round is 1.
 func (q *cq) ready(r *cqRing) (*cqe, bool) {
 	e := &r.entries[r.next&q.mask]
 	round := r.next >> (q.digits & 31)
 	return e, (e.head()>>cqePhaseShift^round)&1 != 0
 }
 
-// see moves seen past the ring's completions that are there, up to a few. One barrier is for all of
-// them. There is at least one.
+// see moves seen past the completions that have arrived, up to 16, with one barrier for all of
+// them. The caller has seen the first.
 func (q *cq) see(r *cqRing) {
 	const most = 16
 	ahead := *r
@@ -133,7 +134,7 @@ func (q *cq) see(r *cqRing) {
 }
 
 func (q *cq) Poll(wc []provider.WC) (n int, err error) {
-	if len(q.rings) == 1 { // mostly
+	if len(q.rings) == 1 { // the usual case
 		if _, ok := q.ready(&q.rings[0]); !ok {
 			return 0, nil
 		}
@@ -151,7 +152,7 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 	return n, err
 }
 
-// PollEx is Poll with the fields that only efa has. The CQ needn't have been created with them.
+// PollEx is Poll with the fields that only efa has. Only SGID needs the CQ's field.
 func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	before, ok := q.consumed, true
 	for n < len(wc) {
@@ -168,7 +169,8 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 }
 
 // poll moves the next completion into wc, and reports whether there is one. A completion that
-// can't be reported is an error, unless others precede it (after). Then it stays in the ring.
+// can't be reported is an error. But with after, when others precede it, it stays in the
+// ring.
 func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) {
 	for idle := 0; idle < len(q.rings); q.rotate() {
 		r := &q.rings[q.turn]
@@ -212,7 +214,7 @@ type outcome uint8
 
 const (
 	told outcome = iota
-	past         // of a QP that is no more
+	past         // of a former QP
 	unknownQueue
 	unknownQP
 	unknownRequest
@@ -231,7 +233,7 @@ func (o outcome) String() string {
 	return "has an unknown operation"
 }
 
-// tell describes a completion, and frees its request.
+// tell converts a completion to a WC, and frees its request.
 func (q *cq) tell(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 	word := e[0]
 	qpn := uint16(word >> cqeQPNShift)
@@ -314,7 +316,7 @@ func (q *cq) tell(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 	return told
 }
 
-// meaning returns the status of a completion.
+// meaning translates the status of a completion.
 func meaning(status uint8) uapi.IbWcStatus {
 	switch status {
 	case statusOK:
@@ -354,7 +356,7 @@ const (
 	bellArm         = 1 << 31
 )
 
-// ring tells the device how many completions were consumed.
+// ring rings the doorbell with the number of consumed completions.
 func (q *cq) ring(arm uint32) {
 	if mmio.LoadsReorder {
 		mmio.FromDevice() // the device may reuse the entries
@@ -362,7 +364,7 @@ func (q *cq) ring(arm uint32) {
 	mmio.Publish(q.bell, q.consumed&bellConsumed|q.events&3<<bellEventsShift|arm)
 }
 
-// Arm tells the device to send an event. The number of events identifies the arming.
+// Arm makes the device send an event. The number of events identifies the arming.
 func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 	switch {
 	case q.bell == nil:
@@ -375,7 +377,8 @@ func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 	return nil
 }
 
-// Forget notes which completions in the rings are the QP's. The rings can't be written.
+// Forget records which completions in the rings are the QP's, because the rings can't be
+// written.
 func (q *cq) Forget(p provider.QP) {
 	gone := p.(*qp)
 	if q.last == gone {
@@ -402,8 +405,8 @@ func (q *cq) Forget(p provider.QP) {
 	}
 }
 
-// forgotten reports whether the next completion of the ring whose turn it is is to be dropped. It
-// drops the spans that have ended.
+// forgotten reports whether e, the next completion of the current ring, must be dropped. It
+// removes the spans that have ended.
 func (q *cq) forgotten(e *cqe) bool {
 	next, number := q.rings[q.turn].next, uint16(e[0]>>cqeQPNShift)
 	drop := false

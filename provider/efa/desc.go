@@ -5,9 +5,10 @@ import (
 	"unsafe"
 )
 
-// The descriptors are as rdma-core's providers/efa/efa_io_defs.h has them (efa_io_*). All
-// integers are little-endian, and so are the processors that the provider is for. They are
-// written and read as words of 64 bits. Bits count from the least significant one.
+// The descriptors are those of rdma-core's providers/efa/efa_io_defs.h (efa_io_*). All
+// integers are little-endian, and so are the processors that the provider is for.
+// Descriptors are written and read as words of 64 bits. Bits count from the least
+// significant one.
 //
 // A send (efa_io_tx_wqe) has 8 words, or 16 if it has room for more inline data:
 //
@@ -20,8 +21,8 @@ import (
 //	6  another buffer                                       the local buffer or inline data
 //	7  its address                                          its address
 //
-// The length in word 0 is that of inline data in bytes, or the number of buffers. Keys have 24
-// bits, but that of the remote buffer has 32.
+// The length in word 0 is the length of inline data in bytes, or the number of buffers. Keys
+// have 24 bits, but the remote buffer's has 32.
 const (
 	shortWQE    = 64
 	longWQE     = 128
@@ -31,8 +32,8 @@ const (
 	maxSendSGE = 2 // buffers of a send
 	maxRDMASGE = 1 // local buffers of an RDMA read or write
 
-	dataWord      = 4 // where data begins
-	localDataWord = 6 // where it begins after a remote buffer
+	dataWord      = 4 // the word at which data begins
+	localDataWord = 6 // the word at which data begins after a remote buffer
 )
 
 // The control bits in word 0 of a send.
@@ -82,7 +83,7 @@ const (
 //	2  upper half of an RDMA write's length: 16; or the sender's GID
 //	3  the rest of the GID
 //
-// From word 1 on, and the length, it is about receives only.
+// The length, and the words from 1 on, are for receives only.
 type cqe [4]uint64
 
 const cqeSize = 32
@@ -107,7 +108,7 @@ const (
 // head loads the first half of word 0, which the device writes last.
 func (e *cqe) head() uint32 { return atomic.LoadUint32((*uint32)(unsafe.Pointer(e))) }
 
-// raw returns the bytes.
+// raw returns the completion's bytes.
 func (e *cqe) raw() (b [64]byte) {
 	*(*cqe)(unsafe.Pointer(&b)) = *e
 	return b

@@ -5,13 +5,13 @@
 //	import _ "github.com/goverbs/goverbs/provider/efa"
 //
 // A work request is a descriptor of 64 or 128 bytes. Sends are written to memory of the device,
-// which is mapped write-combining, and the doorbell tells how many there are. Receives are
-// written to a ring in memory, a descriptor for each buffer. Completions come in a ring, with a
-// bit that changes with each round.
+// which is mapped write-combining, and the doorbell gets their number. Receives are written to
+// a ring in memory, with a descriptor for each buffer. Completions arrive in a ring, with a bit
+// that changes in each round.
 //
 // EFA has datagrams only: UD, and SRD, whose messages arrive reliably, but in any order. So
-// completions come in any order. The provider therefore numbers the requests of a queue from a
-// ring of free numbers: polls give numbers back, and posts take them. Neither waits for the
+// requests complete in any order. The provider therefore numbers the requests of a queue from
+// a ring of free numbers: posts take numbers, and polls return them. Neither waits for the
 // other.
 //
 // EFA has no connected queue pairs, no atomic operations, no shared receive queues, no memory
@@ -23,17 +23,17 @@
 // # What differs from libefa
 //
 //   - The completion of an RDMA read is WCRDMARead, with its length. libefa reports a send.
-//   - Numbers of requests are given out in the order in which they were given back. libefa
-//     gives out the last one first.
+//   - Request numbers are reused in the order of their return. libefa reuses the last one
+//     first.
 //   - A completion of a queue pair that was destroyed is dropped. libefa's poll fails.
-//   - A completion that matches no request is a *provider.CQEError. libefa believes all but the
+//   - A completion that matches no request is a *provider.CQEError. libefa checks only the
 //     number of the queue pair.
 //   - A receive without buffers is refused. libefa loses its place in the queue.
 //   - A receive buffer of 64 KiB or more counts as 64 KiB less one byte. Old libefas take the
 //     length modulo 64 KiB.
-//   - Requests are never identified by 64 bits, which the newest devices allow: what the provider
-//     keeps of a request would be kept all the same.
-//   - A doorbell after a poll tells the number of events as of the last Arm.
+//   - Requests are never identified by 64 bits, as the newest devices permit: the provider would
+//     need its records of requests all the same.
+//   - A doorbell after a poll has the number of events at the last Arm.
 package efa
 
 import (
@@ -58,16 +58,16 @@ var Provider = provider.Provider{
 
 func init() { provider.Register(&Provider) }
 
-// limits are what the device has told of itself.
+// limits are the device's attributes and limits.
 type limits struct {
 	device      uapi.EfaIbvExQueryDeviceResp
 	context     uapi.EfaIbvAllocUcontextResp
-	readSGEs    int // of an RDMA read or write
+	readSGEs    int // local buffers of an RDMA read or write
 	maxInline   uint32
 	completions int // rings of a CQ
 }
 
-// has reports a capability.
+// has reports whether the device has a capability.
 func (l *limits) has(cap uint32) bool { return l.device.DeviceCaps&cap != 0 }
 
 type context struct {
@@ -83,7 +83,7 @@ func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 	if !mmio.Supported {
 		return nil, errProcessor
 	}
-	// A device that needs one of these refuses programs that don't know of it.
+	// A device that needs one of these features refuses programs that don't declare it.
 	cmd.Efa().In().SupportedCaps = uapi.EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_TX_BATCH | uapi.EFA_ALLOC_UCONTEXT_CMD_SUPP_CAPS_MIN_SQ_WR
 	return &context{file: f, resp: cmd.Efa().Out()}, nil
 }
@@ -93,7 +93,7 @@ const maxSubCQs = 64
 
 var errOldKernel = fmt.Errorf("%w: the kernel's driver of efa doesn't tell the numbers of address handles and the device's limits", provider.ErrNotSupported)
 
-// Adopt also queries the device, whose limits decide about queues.
+// Adopt also queries the device, whose limits determine the queues.
 func (c *context) Adopt() error {
 	l := &c.limits
 	l.context, c.resp = *c.resp, nil
@@ -136,7 +136,7 @@ func (c *context) QueryDevice(ioctl.WriteExQueryDevice) func() provider.DeviceEx
 type pd struct{}
 
 func (c *context) NewPD(cmd ioctl.WriteAllocPd) (provider.PD, error) {
-	cmd.Efa().Out() // as libefa asks; the provider needs nothing of it
+	cmd.Efa().Out() // as in libefa; the provider needs none of it
 	return pd{}, nil
 }
 

@@ -20,7 +20,7 @@ type qp struct {
 	srd    bool
 
 	sendCQ, recvCQ *cq
-	unsolicited    bool // completions of receives may have no request
+	unsolicited    bool // a completion may have no receive
 
 	sq sendRing
 	rq recvRing
@@ -36,10 +36,10 @@ var (
 	errRecvRing  = errors.New("efa: the kernel's receive queue is shorter than it was asked for")
 )
 
-// maxRing is the length that the counters of the doorbells, which have 16 bits, allow.
+// maxRing is the maximum length for the doorbells' counters of 16 bits.
 const maxRing = 1 << 15
 
-// exceeds returns the error for a limit.
+// exceeds returns the error for a value above a limit.
 func exceeds(what string, v, limit uint32) error {
 	return fmt.Errorf("%w: %s %d: the device's maximum is %d", provider.ErrNotSupported, what, v, limit)
 }
@@ -95,7 +95,7 @@ func (q *qp) extra(req *uapi.EfaIbvCreateQp, o inside.EFAQP) error {
 	return nil
 }
 
-// size decides about the lengths of the queues, and tells the device.
+// size chooses the lengths of the queues, and enters them into the request.
 func (q *qp) size(req *uapi.EfaIbvCreateQp, cap *uapi.IbUverbsQpCap) error {
 	l := &q.ctx.limits
 	sends, recvs := uint32(min(l.device.MaxSqSge, maxSendSGE)), uint32(l.device.MaxRqSge)
@@ -122,7 +122,7 @@ func (q *qp) size(req *uapi.EfaIbvCreateQp, cap *uapi.IbUverbsQpCap) error {
 		s.batch = max(batch*shortWQE/s.size, 1)
 	}
 	if l.context.MinSqWr > 0 && n > 1 {
-		s.batch = min(s.batch, n-1) // such a device can't be told of the whole queue at once
+		s.batch = min(s.batch, n-1) // such a device can't take the whole queue with one doorbell
 	}
 	cap.MaxSendWr, req.SqRingSize = n, n*s.size
 
@@ -215,12 +215,13 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	return uint32(q.number)
 }
 
-// QueryMask returns what the driver can be asked for. It refuses to be asked for more.
+// QueryMask returns the attributes that the driver can report. It refuses queries of
+// others.
 func (q *qp) QueryMask() uapi.IbQpAttrMask {
 	return uapi.IB_QP_STATE | uapi.IB_QP_PKEY_INDEX | uapi.IB_QP_PORT | uapi.IB_QP_QKEY | uapi.IB_QP_SQ_PSN | uapi.IB_QP_CAP | uapi.IB_QP_RNR_RETRY
 }
 
-// DataOrder tells what the device says of all of its queue pairs.
+// DataOrder returns the device's order, which is the same for all queue pairs.
 func (q *qp) DataOrder(uint32, uapi.IbUverbsWrOpcode) (provider.DataOrder, error) {
 	if q.ctx.has(uapi.EFA_QUERY_DEVICE_CAPS_DATA_POLLING_128) {
 		return provider.DataInOrder128, nil

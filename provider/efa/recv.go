@@ -5,7 +5,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// A recvRing is a receive queue: a ring of descriptors, of which a receive has one for each of
+// A recvRing is a receive queue: a ring of descriptors. A receive has a descriptor for each of
 // its buffers.
 type recvRing struct {
 	requests
@@ -13,7 +13,7 @@ type recvRing struct {
 	bell   *uint32
 	mask   uint32 // len(ring)-1
 	maxSGE int    // 0 if the QP can't receive
-	pos    uint32 // of the next descriptor
+	pos    uint32 // position of the next descriptor
 
 	mem, bellPage []byte
 }
@@ -53,7 +53,7 @@ func (r *recvRing) put(wr *provider.RecvWR) error {
 	word := uint64(number) | recvFirst
 	for i := range wr.SGL {
 		g := &wr.SGL[i]
-		// No message is longer than a descriptor can say.
+		// No message is longer than a descriptor's maximum.
 		word |= uint64(min(g.Length, maxRecvPiece))<<recvLength | uint64(g.LKey&keyMask)<<recvKey
 		if i == len(wr.SGL)-1 {
 			word |= recvLast

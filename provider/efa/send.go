@@ -15,18 +15,18 @@ import (
 type sendRing struct {
 	requests
 	ctx   *context
-	stage unsafe.Pointer // as the ring
+	stage unsafe.Pointer // a copy of the ring
 	ring  unsafe.Pointer // n requests of size bytes
 	bell  *uint32
 
-	ops    [maxOp + 1]operation // by IB_UVERBS_WR_…
+	ops    [maxOp + 1]operation // indexed by IB_UVERBS_WR_…
 	mask   uint32               // n-1
 	digits uint8                // binary digits of mask
 	size   uint32               // shortWQE or longWQE
 	batch  uint32
-	pos    uint32 // of the next request
-	rung   uint32 // of the first request that the device doesn't know
-	phase  uint32 // of the first round
+	pos    uint32 // position of the next request
+	rung   uint32 // position of the first request without a doorbell
+	phase  uint32 // phase of the first round
 
 	maxSGE, maxInline   int
 	sigAll, inlineWrite bool
@@ -34,7 +34,7 @@ type sendRing struct {
 	device, bellPage, stageMem []byte
 }
 
-// reset begins anew, with the phase of the position that was next.
+// reset empties the queue. The first round continues with the current phase.
 func (s *sendRing) reset() {
 	s.phase = s.round(s.pos)
 	s.pos, s.rung = 0, 0
@@ -60,7 +60,8 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 	return n, err
 }
 
-// ringUp tells the device of all requests. Mostly it is one.
+// ringUp copies the requests to the device and rings the doorbell. Usually there is one
+// request.
 func (s *sendRing) ringUp() {
 	if s.pos-s.rung == 1 {
 		offset := uintptr((s.rung & s.mask) * s.size)
@@ -82,7 +83,7 @@ func (s *sendRing) ringUp() {
 	}
 }
 
-// TakeBack returns to the requests that the device has been told of.
+// TakeBack removes the requests without a doorbell.
 func (q *qp) TakeBack() {
 	s := &q.sq
 	s.takeBack(s.pos - s.rung)
@@ -156,7 +157,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 	return nil
 }
 
-// wrongFlags returns why a request's flags are refused.
+// wrongFlags returns the error for a request's flags.
 func wrongFlags(flags uint32) error {
 	if flags&^uint32(uapi.IB_SEND_SIGNALED) != 0 {
 		return provider.ErrSendFlags
@@ -164,19 +165,19 @@ func wrongFlags(flags uint32) error {
 	return provider.ErrUnsignaled
 }
 
-// An operation is what a queue pair's requests of one kind have in common.
+// An operation has the common properties of a queue pair's requests of one kind.
 type operation struct {
-	control    uint64 // word 0: the device's number of the operation, and bits; 0 if the QP hasn't the operation
+	control    uint64 // word 0: the device's number of the operation, and bits; 0 if the QP lacks the operation
 	completion uint8
 	data       uint8 // dataWord or localDataWord
 	maxSGE     uint8
 	inline     bool
 }
 
-// maxOp is the greatest number of an operation that an EFA has.
+// maxOp is the largest opcode of EFA's operations.
 const maxOp = uint32(uapi.IB_UVERBS_WR_RDMA_READ)
 
-// operations returns those that the QP has.
+// operations returns the QP's operations.
 func (q *qp) operations() (ops [maxOp + 1]operation) {
 	send := operation{control | opSend<<opShift, uint8(uapi.IB_UVERBS_WC_SEND), dataWord, uint8(q.sq.maxSGE), true}
 	ops[uapi.IB_UVERBS_WR_SEND] = send
@@ -195,7 +196,7 @@ func (q *qp) operations() (ops [maxOp + 1]operation) {
 	return ops
 }
 
-// refused returns why the QP hasn't an operation.
+// refused returns the error for an operation that the QP lacks.
 func (q *qp) refused(op uapi.IbUverbsWrOpcode) error {
 	switch op {
 	case uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:

@@ -13,10 +13,10 @@ type table struct {
 
 type page struct {
 	qps   [256]atomic.Pointer[qp]
-	turns [256]uint16 // how many QPs have had the number
+	turns [256]uint16 // the number of QPs so far with each number
 }
 
-// enter adds a QP, and returns how many have had its number, with it.
+// enter adds a QP. It returns how many QPs have had its number so far, including this one.
 func (t *table) enter(q *qp) (turn uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,7 +32,7 @@ func (t *table) enter(q *qp) (turn uint16) {
 	return p.turns[i]
 }
 
-// leave removes the QP, unless another has its number meanwhile.
+// leave removes the QP, unless another QP has its number by now.
 func (t *table) leave(q *qp) {
 	if p := t.pages[q.number>>8].Load(); p != nil {
 		p.qps[q.number&0xff].CompareAndSwap(q, nil)

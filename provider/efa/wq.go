@@ -9,21 +9,21 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// Why the unsafe code of this package holds:
+// Why the unsafe code of this package is correct:
 //
-// Queues and doorbells are mappings that the kernel has created. Before it is used, each is
-// checked to be as long as the queue needs, and each index is masked or compared with the
+// Queues and doorbells are mappings that the kernel has created. The provider checks before use
+// that each mapping is as long as the queue needs. Each index is masked, or compared with the
 // queue's own length, which is in Go memory. So nothing in shared memory leads out of a mapping.
 // The memory is not Go memory: the garbage collector neither moves nor frees it, and nothing
 // stored there is a Go pointer. Mappings begin at pages, and the descriptors in them are at
 // multiples of 8, so all words are aligned.
 //
-// What a post keeps for the poll is in memory of its own, from ioctl.MapMemory, because the
-// device orders these accesses, and the race detector doesn't know devices. A post writes it
-// before the doorbell. The device writes the completion after it has seen that. So a poll that
-// sees the completion sees what the post has written.
+// A post's record for the poll is in memory from ioctl.MapMemory, because the device orders
+// these accesses, and the race detector doesn't see devices. A post writes the record before
+// the doorbell. The device writes the completion after it has seen the doorbell. So a poll
+// that sees the completion sees the record.
 
-// A slot has what the completion of a request needs.
+// A slot is the record of a request for its completion.
 type slot struct {
 	id     uint64
 	length uint32 // of an RDMA read
@@ -34,30 +34,30 @@ type slot struct {
 
 const slotSize = int(unsafe.Sizeof(slot{}))
 
-// Requests are the requests of a queue that may be outstanding at a time. Each has a number,
+// requests are the records of a queue's outstanding requests. Each request has a number,
 // which the device returns in the completion. The free numbers are in a ring.
 //
-// The goroutine that posts takes numbers from the ring, and the one that polls gives them back:
-// each has one end of it.
+// The posting goroutine takes numbers from one end of the ring, and the polling goroutine
+// returns them to the other.
 type requests struct {
 	mem   []byte
 	slots []slot
 	free  []uint16 // a ring of numbers; its length is a power of two
 
-	// turn is in the numbers' upper bits, above those that the slots need. It tells the
-	// completions of one QP from those of an earlier one with the same number.
+	// turn is the QP's generation, in the upper bits of its request numbers. It
+	// distinguishes the QP's completions from those of an earlier QP with the same number.
 	turn  uint16
 	shift uint8
-	again bool // there was an earlier one
+	again bool // there was an earlier QP with the number
 
-	next, limit uint32 // positions in the ring of the next number to take, and of the first one that may not be free; the post's
+	next, limit uint32 // the post's positions in the ring: of the next number to take, and of the first that may not be free
 
 	_     [64]byte
-	given uint32 // the position of the next number to be given back; the poll's
+	given uint32 // the poll's position in the ring: of the next number to return
 	_     [60]byte
 }
 
-// open makes room for n requests.
+// open allocates memory for n requests.
 func (r *requests) open(n int, turn uint16) (err error) {
 	ring := ceilPower(n)
 	if r.mem, err = ioctl.MapMemory(n*slotSize + ring*2); err != nil {
@@ -97,7 +97,8 @@ func (r *requests) room() bool {
 	return r.next != r.limit
 }
 
-// take returns the slot of the next free number, and the number for the device. There is room.
+// take returns the slot of the next free number, and the number for the device. The caller has
+// checked room.
 func (r *requests) take() (*slot, uint16) {
 	i := r.free[r.next&uint32(len(r.free)-1)]
 	r.next++
@@ -113,7 +114,7 @@ func (r *requests) find(number uint16) *slot {
 	return &r.slots[i]
 }
 
-// past reports whether a number is of the QP that had this one's number before.
+// past reports whether a request number belongs to the previous QP with this QP's number.
 func (r *requests) past(number uint16) bool {
 	mask := ^uint16(0) << r.shift
 	return r.again && mask != 0 && number&mask == r.turn-1<<r.shift
@@ -127,7 +128,7 @@ func (r *requests) takeBack(n uint32) {
 	}
 }
 
-// give makes a number free again.
+// give returns a number to the ring.
 func (r *requests) give(number uint16) {
 	i := number &^ (^uint16(0) << r.shift)
 	r.slots[i].busy = false
