@@ -8,12 +8,12 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// passed has the shapes of commands that have passed the check, each in the place that its
-// first bits choose.
+// passed caches the shapes of commands that have passed the check, indexed by their upper 8
+// bits.
 var passed [256]atomic.Uint64
 
 // check checks the command against the schema, unless a command of this shape has passed
-// before: programs run the same few again and again.
+// before: programs repeat a few commands.
 func (c *Cmd) check(driver uint32) error {
 	if c.err != nil {
 		return c.err
@@ -89,7 +89,7 @@ func (c *Cmd) checkAll(driver uint32) error {
 	return nil
 }
 
-// checkMethod holds the attributes against those that the method has.
+// checkMethod checks the attributes against the method's.
 func (c *Cmd) checkMethod(method *uapi.Method) error {
 	attrs := c.msg.attrs[:c.msg.hdr.NumAttrs]
 	for i := range attrs {
@@ -135,8 +135,7 @@ func checkAttr(spec *uapi.Attr, a *uapi.IbUverbsAttr) error {
 	return nil
 }
 
-// checkWrite holds the request and the response against those that the write command
-// has.
+// checkWrite checks the request and the response against the write command's.
 func (c *Cmd) checkWrite(w *uapi.WriteCommand) error {
 	if err := checkStruct("request", w.Req, w.ReqLen, c.find(uapi.UVERBS_ATTR_CORE_IN)); err != nil {
 		return err
@@ -151,8 +150,8 @@ func (c *Cmd) checkWrite(w *uapi.WriteCommand) error {
 	return nil
 }
 
-// checkStruct holds a payload against its struct, of which the kernel wants least
-// bytes.
+// checkStruct checks a payload against its struct. The kernel needs at least least bytes of
+// it.
 func checkStruct(side string, s *uapi.Struct, least int, a *uapi.IbUverbsAttr) error {
 	switch {
 	case s == nil && a == nil:
@@ -168,7 +167,7 @@ func checkStruct(side string, s *uapi.Struct, least int, a *uapi.IbUverbsAttr) e
 	return nil
 }
 
-// open reports whether an array of no fixed length ends the struct.
+// open reports whether the struct ends with an array of variable length.
 func open(s *uapi.Struct) bool {
 	if len(s.Fields) == 0 {
 		return false
@@ -177,15 +176,15 @@ func open(s *uapi.Struct) bool {
 	return f.Size == 0 || f.Type.Kind == uapi.TypeStruct && open(f.Type.Struct)
 }
 
-// rss reports whether a create_qp is that of a QP without queues, which spreads packets over
-// an indirection table: its driver data tells how.
+// rss reports whether a create_qp creates a QP without queues, which spreads packets over an
+// indirection table. Its driver data is different.
 func (c *Cmd) rss(driver uint32) bool {
 	s, a := uapi.RSSData(uapi.RdmaDriverId(driver)), c.find(uapi.UVERBS_ATTR_UHW_IN)
 	return s != nil && a != nil && int(a.Len) == s.Size && c.find(uapi.UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE) != nil
 }
 
-// checkDriverData holds the driver's data against its structs. Both are nil where the
-// schema doesn't know the driver.
+// checkDriverData checks the driver's data against its structs. Both are nil if the driver
+// isn't in the schema.
 func (c *Cmd) checkDriverData(in, out *uapi.Struct) error {
 	if in == nil && out == nil {
 		return nil

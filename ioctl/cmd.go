@@ -13,7 +13,7 @@ const (
 	arenaWords = 192 // 1.5 KiB: the largest payload of a core verb is query_device_ex with 0.4 KiB
 )
 
-// A Cmd is an ioctl that is being built, and the common part of all command types.
+// A Cmd is an ioctl under construction, and the common part of all command types.
 // NewCqCreate and the like reuse a Cmd that Release has freed. Pointers into a command are
 // invalid after Release.
 //
@@ -25,11 +25,11 @@ const (
 type Cmd struct {
 	msg   message
 	arena [arenaWords]uint64
-	used  int // how many words of the arena
+	used  int // number of used words of the arena
 	err   error
 	pins  runtime.Pinner
 
-	pinned bool // pins has something
+	pinned bool // pins isn't empty
 }
 
 var (
@@ -37,8 +37,8 @@ var (
 	errPayload      = errors.New("ioctl: payload is larger than an attribute can carry")
 )
 
-// spare is the Cmd that was released last, for the next call. A sync.Pool would cost about as
-// much as encoding a command.
+// spare is the last released Cmd, for the next call. A sync.Pool would cost about as much as
+// encoding a command.
 var spare atomic.Pointer[Cmd]
 
 // begin begins a call of a method of an object type.
@@ -52,7 +52,7 @@ func begin(object, method uint16) *Cmd {
 }
 
 // beginWrite begins a write command, which UVERBS_METHOD_INVOKE_WRITE runs. The caller adds
-// its request and its response.
+// the request and the response.
 func beginWrite(command uint32) *Cmd {
 	c := begin(uapi.UVERBS_OBJECT_DEVICE, uapi.UVERBS_METHOD_INVOKE_WRITE)
 	put(c, uapi.UVERBS_ATTR_WRITE_CMD, uint64(command))
@@ -69,13 +69,13 @@ func (c *Cmd) Release() {
 	spare.Store(c)
 }
 
-// pin keeps memory outside the Cmd in its place until Release.
+// pin pins memory outside the Cmd until Release.
 func (c *Cmd) pin(p any) {
 	c.pins.Pin(p)
 	c.pinned = true
 }
 
-// attr appends a mandatory attribute: a kernel that doesn't know it refuses the call.
+// attr appends a mandatory attribute: a kernel without it refuses the call.
 func (c *Cmd) attr(id uint16) *uapi.IbUverbsAttr {
 	n := c.msg.hdr.NumAttrs
 	if n == maxAttrs {
@@ -112,7 +112,7 @@ func (c *Cmd) handle(id uint16, handle uint32) { c.attr(id).Data = uint64(handle
 // file descriptor.
 func (c *Cmd) newHandle(id uint16) *uint64 { return &c.attr(id).Data }
 
-// fd adds a file descriptor: that of an existing object, or any other.
+// fd adds a file descriptor, of an existing object or any other.
 func (c *Cmd) fd(id uint16, fd int) { c.attr(id).Data = uint64(int64(fd)) }
 
 // choose adds an input of the elem-th kind of the attribute.
@@ -121,7 +121,7 @@ func (c *Cmd) choose(id uint16, elem uint8, payload []byte) {
 	c.find(id).AttrData.EnumData().ElemId = elem
 }
 
-// None is the request or the response of a driver that has none.
+// None is the type of a request or a response that a driver doesn't have.
 type None struct{}
 
 // DriverData is the data that a driver adds to a command, in UVERBS_ATTR_UHW_IN and

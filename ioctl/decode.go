@@ -22,7 +22,7 @@ type Call struct {
 	Attrs  []CallAttr
 	Err    error // why Attrs is incomplete, or nil
 
-	attrs   uint64 // their address in the process
+	attrs   uint64 // the attributes' address in the process
 	written bool   // the call came through write(2), which has no attributes
 }
 
@@ -30,17 +30,17 @@ type Call struct {
 type CallAttr struct {
 	Raw  uapi.IbUverbsAttr
 	Spec *uapi.Attr // nil if unknown
-	In   *Value     // what the process passed, or nil
-	Out  *Value     // what the kernel wrote, or nil
+	In   *Value     // the process's input, or nil
+	Out  *Value     // the kernel's output, or nil
 }
 
 const (
 	hdrSize  = uapi.IbUverbsIoctlHdrAttrsOffset
 	attrLen  = 16
-	wordSize = 8 // what fits into the attribute itself
+	wordSize = 8 // the length of data inside the attribute itself
 
-	// maxPayload bounds the data read for one call. The kernel allows a page of
-	// attributes with 64 KiB each. No verb uses a hundredth of that.
+	// maxPayload limits the data read for one call. The kernel allows a page of attributes
+	// with 64 KiB each. No verb uses a hundredth of that.
 	maxPayload = 1 << 20
 )
 
@@ -90,8 +90,8 @@ func (c *Call) isInvokeWrite() bool {
 	return c.Header.ObjectId == uapi.UVERBS_OBJECT_DEVICE && c.Header.MethodId == uapi.UVERBS_METHOD_INVOKE_WRITE
 }
 
-// DecodeResults decodes what the kernel wrote. The process must be stopped at the exit of
-// the ioctl, and the ioctl must have succeeded.
+// DecodeResults decodes the call's outputs. The process must be stopped at the exit of the
+// ioctl, and the ioctl must have succeeded.
 func (c *Call) DecodeResults(mem Memory) {
 	budget := maxPayload
 	for i := range c.Attrs {
@@ -133,8 +133,8 @@ func (c *Call) decodeIn(a *CallAttr, mem Memory, budget *int) {
 	var v Value
 	switch {
 	case a.Spec == nil:
-		// The pointer may lead to room for an output. Show the bytes nevertheless: there is
-		// nothing better.
+		// The pointer may be that of an output. Decode the bytes nevertheless: no type is
+		// known.
 		v = c.decodePayload(a, nil, mem, budget, true)
 		if a.Raw.Len == 0 {
 			v = Value{Type: &uapi.Type{Kind: uapi.TypeUint, Size: 8, Hex: true}, Num: a.Raw.Data}
@@ -212,8 +212,8 @@ func parseAttr(b []byte) uapi.IbUverbsAttr {
 	return a
 }
 
-// inType returns the type of the attribute's input. That of a write command's request, and
-// of a driver's data, depends on the verb. All others are in the schema.
+// inType returns the type of the attribute's input. The types of a write command's request
+// and of a driver's data depend on the verb. All others are in the schema.
 func (c *Call) inType(a *CallAttr) *uapi.Type {
 	switch {
 	case c.Write != nil && a.Raw.AttrId == uapi.UVERBS_ATTR_CORE_IN:

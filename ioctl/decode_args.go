@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Args returns the call's inputs, by the names that users of libibverbs know: the fields of
-// a write command's request, or else the attributes.
+// Args returns the call's inputs, with libibverbs's names: the fields of a write command's
+// request, or else the attributes.
 func (c *Call) Args() []NamedValue {
 	var out []NamedValue
 	for i := range c.Attrs {
@@ -108,7 +108,7 @@ func fieldName(f *uapi.Field) string {
 // requestFields returns the meaningful fields of a request.
 func requestFields(w *uapi.WriteCommand, fields []NamedValue) []NamedValue {
 	fields = slices.DeleteFunc(inlineBase(fields), func(f NamedValue) bool {
-		// The response's address for write(). The ioctl has CORE_OUT for it.
+		// response is the response's address for write(). The ioctl has CORE_OUT instead.
 		return f.Name == "response"
 	})
 	if w.Name == "modify_qp" {

@@ -16,11 +16,11 @@ type Value struct {
 	Fields []NamedValue // TypeStruct; TypeUnion: every view of the same bytes
 	Elems  []Value      // TypeArray
 
-	Addr uint64 // the address that could not be read
-	Err  error  // why the data could not be read; then only Addr is set, too
+	Addr uint64 // the unreadable address
+	Err  error  // why the data could not be read; then only Err and Addr are set
 }
 
-// A NamedValue is a value with its name for users.
+// A NamedValue is a value with a name for users.
 type NamedValue struct {
 	Name  string
 	Value Value
@@ -35,7 +35,7 @@ func (v *Value) Kind() uapi.TypeKind {
 }
 
 // decodeValue decodes b as a t, which may be nil. It accepts any b. Data that is too short
-// for an integer stays bytes. A struct lacks the fields beyond the end of b.
+// for an integer is decoded as bytes. A struct lacks the fields beyond the end of b.
 func decodeValue(t *uapi.Type, b []byte) Value {
 	if t == nil {
 		return Value{Bytes: b}
@@ -124,7 +124,8 @@ func decodeFields(s *uapi.Struct, b []byte) []NamedValue {
 	return out
 }
 
-// isFiller reports whether a field is reserved. Such a field is shown only if it is set.
+// isFiller reports whether a field is reserved. Such a field is shown only if it isn't
+// zero.
 func isFiller(cname string) bool {
 	return cname == "pad" || strings.HasPrefix(cname, "reserved") || strings.HasSuffix(cname, "_reserved") || strings.HasPrefix(cname, "rsvd")
 }
@@ -159,5 +160,6 @@ func decodeArray(t *uapi.Type, b []byte) Value {
 	return v
 }
 
-// DecodeStruct decodes b as the struct. It accepts any b: fields beyond its end are missing.
+// DecodeStruct decodes b as the struct. It accepts any b: fields beyond the end of b are
+// missing.
 func DecodeStruct(s *uapi.Struct, b []byte) []NamedValue { return decodeFields(s, b) }

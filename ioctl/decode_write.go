@@ -72,8 +72,8 @@ func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, e
 			}
 		}
 	}
-	// If the lengths contradict the call's length, the kernel refuses the command. Show
-	// what was passed.
+	// If the lengths contradict the call's length, the kernel refuses the command. Decode
+	// what there is.
 	core = min(core, rest)
 	driverIn = min(driverIn, rest-core)
 	c.add(uapi.UVERBS_ATTR_CORE_IN, core, body)
@@ -95,7 +95,7 @@ func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, e
 
 // add adds the equivalent of an attribute of the ioctl.
 func (c *Call) add(id uint16, n, data uint64) {
-	// The header's fields can't express more, and further data of write(2) has no meaning.
+	// The header's fields can't express more. Further data of write(2) has no meaning.
 	n = min(n, 1<<16-1)
 	c.Attrs = append(c.Attrs, CallAttr{
 		Raw:  uapi.IbUverbsAttr{AttrId: id, Len: uint16(n), Data: data},

@@ -7,9 +7,9 @@
 // A call names an object type and a method, and has attributes: small data inline, larger
 // data behind pointers, handles and file descriptors. Each method is a Go type, and each
 // attribute is a Go method of that type: [CqCreate] is UVERBS_METHOD_CQ_CREATE. A Go method
-// with an argument adds an input. One without an argument adds an output, and returns a
-// pointer to where the kernel will write it. An output of variable size goes into the
-// caller's slice.
+// with an argument adds an input. A Go method without an argument adds an output, and
+// returns a pointer to the memory that the kernel will write. An output of variable size
+// goes into the caller's slice.
 //
 //	c := ioctl.NewCqCreate()
 //	defer c.Release()
@@ -18,15 +18,15 @@
 //	…
 //	err := c.Run(file)
 //
-// Verbs that only exist as write commands use UVERBS_METHOD_INVOKE_WRITE. Each of these is
-// a Go type, too, with its request and its response as fields:
+// Verbs that only exist as write commands use UVERBS_METHOD_INVOKE_WRITE. Each write
+// command is a Go type, too, with its request and its response as fields:
 //
 //	c := ioctl.NewWriteAllocPd()
 //	defer c.Release()
 //	err := c.Run(file)
 //	… c.Resp.PdHandle
 //
-// What a driver adds to a command is its [DriverData]:
+// A driver's part of a command is its [DriverData]:
 //
 //	page := c.Mlx5().Out()
 //

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why the unsafe code of this file holds: the pointer is converted to a uintptr in the
+// Why the unsafe code of this file is correct: the pointer is converted to a uintptr in the
 // call's argument list, which keeps its target alive. Objects on the Go heap don't move.
 
 // Doorbell passes one command of the write ABI to the kernel, and repeats it if a signal
@@ -16,10 +16,10 @@ import (
 //
 // A brief doorbell bypasses Go's scheduler. If a system call takes longer than about 20 µs,
 // the scheduler takes the processor from the goroutine and wakes a thread to use it. The
-// goroutine gets a processor back late. To notice that, the scheduler's monitor runs every
-// 20 µs. For small messages both would add half of their cost. Until a brief doorbell
-// returns, nothing else can use its processor, and the garbage collector waits. So it must
-// never sleep, and have little to do.
+// goroutine gets a processor back late. To detect long calls, the scheduler's monitor runs
+// every 20 µs. Both would add half of the cost of small messages. Until a brief doorbell
+// returns, nothing else can use its processor, and the garbage collector waits. So a brief
+// doorbell must never sleep, and have little to do.
 func (f *File) Doorbell(cmd []byte, brief bool) error {
 	if f.other != nil {
 		return f.other.Write(cmd)

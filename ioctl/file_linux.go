@@ -15,7 +15,7 @@ import (
 type File struct {
 	fd     int
 	driver uint32
-	other  kernel.File // in place of the kernel's, if not nil
+	other  kernel.File // used in place of fd, if not nil
 }
 
 // Open opens the device node.
@@ -62,9 +62,9 @@ func (f answering) Write(cmd []byte) error         { return f.Doorbell(cmd, fals
 const unassignedMethod = 0x0fff
 
 // Probe reports whether the device has this driver. If so, it addresses later commands to
-// the driver. The kernel compares the driver's number before anything else. So a call of a
-// method that doesn't exist has no effect, and returns EPROTONOSUPPORT for another driver
-// and EINVAL for this one.
+// the driver. It calls a method that doesn't exist, which has no effect. The kernel
+// compares the driver's number first: it returns EINVAL for another driver, and
+// EPROTONOSUPPORT for this one.
 func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {
 	c := begin(uapi.UVERBS_OBJECT_DEVICE, unassignedMethod)
 	defer c.Release()
@@ -91,7 +91,7 @@ func (f *File) Dup() (int, error) {
 	return unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// IsNode reports whether the file is that of a device node.
+// IsNode reports whether the file is an open file of the device node at path.
 func (f *File) IsNode(path string) (bool, error) {
 	var a, b unix.Stat_t
 	if err := unix.Fstat(f.fd, &a); err != nil {

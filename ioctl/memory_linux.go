@@ -7,16 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why the unsafe code of this file holds: the addresses are in a mapping made here by mmap,
-// which is not Go memory. The slice of MapMemory is the part that remains after the ends are
-// unmapped, that of Mmap all of it.
+// Why the unsafe code of this file is correct: the addresses are in a mapping made here by
+// mmap, which is not Go memory. The slice of MapMemory is the part that remains after the
+// ends are unmapped. The slice of Mmap is all of the mapping.
 
 // MapMemory maps n bytes of zeroed memory outside the Go heap, for use by a device.
 // Munmap frees it. A forked child doesn't inherit it, because copy-on-write could take
 // the pages away from the device.
 //
-// Memory of at least hugePage bytes is aligned to hugePage, and the kernel is asked for huge
-// pages. Then the device looks up fewer pages, and fewer are pinned.
+// Memory of at least hugePage bytes is aligned to hugePage, and uses huge pages if the
+// kernel permits. Then the device looks up fewer pages, and fewer are pinned.
 func MapMemory(n int) ([]byte, error) {
 	mem, err := mapAligned(n)
 	if err != nil {
@@ -78,7 +78,8 @@ func (f *File) mmap(offset uint64, size, prot int) ([]byte, error) {
 	if f.other != nil {
 		return f.other.Mmap(offset, size)
 	}
-	// Not unix.Mmap: unix.Munmap holds a lock of all mappings while the kernel unmaps one.
+	// unix.Mmap isn't used, because unix.Munmap holds a lock of all mappings while the
+	// kernel unmaps one.
 	p, err := unix.MmapPtr(f.fd, int64(offset), nil, uintptr(size), prot, unix.MAP_SHARED)
 	if err != nil {
 		return nil, &MapError{err}
@@ -86,7 +87,7 @@ func (f *File) mmap(offset uint64, size, prot int) ([]byte, error) {
 	return unsafe.Slice((*byte)(p), size), nil
 }
 
-// Munmap unmaps what MapMemory, Mmap or MmapReadOnly has mapped.
+// Munmap unmaps memory of MapMemory, Mmap or MmapReadOnly.
 func Munmap(b []byte) error {
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(b)), uintptr(len(b)))
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Why the unsafe code of this file holds:
+// Why the unsafe code of this file is correct:
 //
-// The kernel gets addresses as u64, which the garbage collector can't see. So all payloads
-// are in the arena of the Cmd with the attributes, or in the attribute itself. A Cmd is a
-// heap object, which Go never moves, and Run keeps it alive during the call. Only getInto points elsewhere. There a runtime.Pinner holds the slice, which
-// also forces it off the goroutine's stack.
+// The kernel gets addresses as u64, which the garbage collector can't see. So all payloads are in the
+// arena of the Cmd with the attributes, or in the attribute itself. A Cmd is a heap object, which Go
+// never moves, and Run keeps it alive during the call. Only getInto points elsewhere. There a
+// runtime.Pinner pins the slice, which also forces it off the goroutine's stack.
 //
 // The type parameters are instantiated with ABI structs and integers, which contain no Go
-// pointers. Their alignment is at most 8, which is that of an arena word.
-// DriverData requires the same of the types that other packages instantiate it with.
+// pointers. Their alignment is at most 8, as that of an arena word. DriverData requires the
+// same of other packages' types.
 
-// message is what the kernel reads: the header, followed by the attributes.
+// A message is the header, followed by the attributes, as the kernel reads them.
 type message struct {
 	hdr   uapi.IbUverbsIoctlHdr
 	attrs [maxAttrs]uapi.IbUverbsAttr
@@ -31,8 +31,8 @@ const attrSize = unsafe.Sizeof(uapi.IbUverbsAttr{})
 // An attribute begins with 8 bytes that describe its data, which follows.
 const _ = -(unsafe.Offsetof(uapi.IbUverbsAttr{}.Data) ^ 8)
 
-// description returns what describes the attribute's data: its number, length, flags and
-// element.
+// description returns the description of the attribute's data: its number, length, flags
+// and element.
 func description(a *uapi.IbUverbsAttr) uint64 { return *(*uint64)(unsafe.Pointer(a)) }
 
 // address completes the header with the driver and the message's length.
@@ -102,8 +102,8 @@ func get[T any](c *Cmd, id uint16) *T {
 	return (*T)(p)
 }
 
-// getInto adds an output that the kernel writes into the slice. It is for payloads of which
-// the caller only knows the maximum size.
+// getInto adds an output that the kernel writes into the slice. It is for payloads whose
+// maximum size alone is known.
 func getInto[T any](c *Cmd, id uint16, s []T) {
 	a := c.attr(id)
 	size := uintptr(len(s)) * unsafe.Sizeof(*new(T))
@@ -119,7 +119,7 @@ func getInto[T any](c *Cmd, id uint16, s []T) {
 // request adds a write command's request.
 func request[T any](c *Cmd) *T { return add[T](c, uapi.UVERBS_ATTR_CORE_IN) }
 
-// requestWith adds a write command's request, and what follows it.
+// requestWith adds a write command's request, followed by tail.
 func requestWith[T any](c *Cmd, tail []byte) *T {
 	size := unsafe.Sizeof(*new(T))
 	p := c.in(uapi.UVERBS_ATTR_CORE_IN, size+uintptr(len(tail)))

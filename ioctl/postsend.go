@@ -11,15 +11,15 @@ import (
 // software devices: [File.Doorbell] takes it. Its methods are safe for concurrent use after
 // Init, except for Release, which must be the last.
 //
-// Why the unsafe code of this file holds: the kernel gets the address of the response, which
-// is part of a heap object that is pinned from Init to Release. Bytes covers the fields of
-// that object before the response.
+// Why the unsafe code of this file is correct: the kernel gets the address of the response,
+// which is part of a heap object that is pinned from Init to Release. Bytes covers the
+// fields of that object before the response.
 type PostSend struct {
 	cmd *postSend
 	pin runtime.Pinner
 }
 
-// postSend is header, body, and the response that the body points to.
+// A postSend is the header, the body, and the response to which the body points.
 type postSend struct {
 	hdr  uapi.IbUverbsCmdHdr
 	post uapi.IbUverbsPostSend
@@ -28,7 +28,7 @@ type postSend struct {
 
 const postSendLen = int(unsafe.Offsetof(postSend{}.resp))
 
-// Init makes it the command for the QP with this handle.
+// Init initialises the command for the QP with this handle.
 func (p *PostSend) Init(qp uint32) {
 	p.cmd = &postSend{
 		hdr: uapi.IbUverbsCmdHdr{
@@ -36,7 +36,7 @@ func (p *PostSend) Init(qp uint32) {
 			InWords:  uint16(postSendLen / 4),
 			OutWords: uint16(unsafe.Sizeof(postSend{}.resp) / 4),
 		},
-		// The kernel wants a size of at least that of its struct, although the command has no
+		// The kernel requires at least its struct's size, although the command has no
 		// requests.
 		post: uapi.IbUverbsPostSend{QpHandle: qp, WqeSize: uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))},
 	}
@@ -49,5 +49,5 @@ func (p *PostSend) Bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p.cmd)), postSendLen)
 }
 
-// Release lets the memory of the command go.
+// Release unpins the command's memory.
 func (p *PostSend) Release() { p.pin.Unpin() }
