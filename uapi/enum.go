@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// An Enum has the names of an enumeration's values, in the header's order.
+// An Enum has the names of an enumeration's values, in the order of the header.
 type Enum struct {
 	CName  string // "ib_uverbs_qp_type"
 	Prefix string // the common prefix of the values' names: "IB_UVERBS_QPT_"
@@ -32,7 +32,7 @@ func (e *Enum) CNameOf(v uint64) string {
 }
 
 // Format returns the kernel's name of a value. For a combination of flags, it returns the
-// names of all bits, joined with "|". A value without a name becomes a number.
+// names of all bits, joined with "|". A value without a name is formatted as a number.
 func (e *Enum) Format(v uint64) string { return e.format(v, "") }
 
 // Short is Format without the common prefix of the names: "RC", "LOCAL_WRITE|REMOTE_READ".

@@ -1,8 +1,8 @@
 package uapi
 
-// LookupObject returns an object type of a driver, with the methods and attributes of the
-// core and of the driver, where mlx5 and efa have some. It is nil if the type is unknown. The driver namespace
-// (id & UVERBS_ID_NS_MASK != 0) is known for mlx5 only.
+// LookupObject returns an object type of a driver, with the methods and attributes of the core and of
+// the driver (mlx5 and efa have some), or nil if the type is unknown. The driver namespace (id &
+// UVERBS_ID_NS_MASK != 0) is known for mlx5 only.
 func LookupObject(driver RdmaDriverId, id uint16) *Object {
 	if id&UVERBS_ID_NS_MASK == 0 {
 		var own []*Object
@@ -44,8 +44,8 @@ func VerbName(object, method uint16) string {
 	return ""
 }
 
-// LookupWriteCommand returns the command with this id, which is the value of
-// UVERBS_ATTR_WRITE_CMD, or nil if it is unknown.
+// LookupWriteCommand returns the command with this id, the value of UVERBS_ATTR_WRITE_CMD,
+// or nil if the id is unknown.
 func LookupWriteCommand(id uint32) *WriteCommand {
 	for i := range writeCommands {
 		if writeCommands[i].ID == id {
@@ -62,8 +62,8 @@ type driverStruct struct {
 	in, out *Struct
 }
 
-// RSSData returns the struct that takes the place of a driver's UVERBS_ATTR_UHW_IN if a
-// create_qp names an indirection table, or nil.
+// RSSData returns the struct of a driver's UVERBS_ATTR_UHW_IN for a create_qp with an
+// indirection table, or nil if there is none.
 func RSSData(driver RdmaDriverId) *Struct {
 	if driver == RDMA_DRIVER_MLX5 {
 		return StructMlx5IbCreateQpRss
@@ -72,8 +72,9 @@ func RSSData(driver RdmaDriverId) *Struct {
 }
 
 // DriverData returns the structs of a driver's UVERBS_ATTR_UHW_IN and UVERBS_ATTR_UHW_OUT for
-// a verb ([Method].Verb or [WriteCommand].Name). A struct is nil if there is none, or if it
-// is unknown. Older and newer kernels have shorter and longer versions of them.
+// a verb ([Method].Verb or [WriteCommand].Name). A struct is nil if the driver has none, or
+// if it is unknown. Older kernels have shorter versions of the structs, and newer kernels
+// longer ones.
 func DriverData(driver RdmaDriverId, verb string) (in, out *Struct) {
 	for i := range driverStructs {
 		if d := &driverStructs[i]; d.driver == driver && d.verb == verb {

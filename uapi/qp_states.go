@@ -2,8 +2,8 @@ package uapi
 
 import "fmt"
 
-// A transition has the attributes that a change of state requires, and those that it
-// allows in addition.
+// A transition has the attributes that a change of state requires, and the further
+// attributes that it allows.
 type transition struct {
 	types    qpTypes
 	required IbQpAttrMask
@@ -54,8 +54,9 @@ func typeNamed(name string) qpTypes {
 // machine of the InfiniBand specification (11.2.5.2, "QP/EE state transition properties"),
 // as the kernel enforces it (ib_modify_qp_is_ok), mlx5's driver for DC, and efa's for SRD.
 // In addition, every state can change to RESET, and every state except RESET to ERR,
-// without attributes, except for a DCT. The kernel's table also lets QPs leave SQE that can
-// never be in it, and lets raw packet QPs change to SQD and back, which no driver supports.
+// without attributes, except for a DCT. The kernel's table also has moves out of SQE for
+// QPs that can never be in it, and moves of raw packet QPs to SQD and back, which no driver
+// supports.
 var transitions = [IB_QPS_ERR + 1][IB_QPS_ERR + 1][]transition{
 	IB_QPS_RESET: {
 		IB_QPS_INIT: {

@@ -7,7 +7,7 @@ const (
 	// AttrPtrIn is data for the kernel: in the attribute itself if it has at most 8 bytes,
 	// otherwise behind a pointer. Constants and flags are AttrPtrIn with such a Type.
 	AttrPtrIn AttrKind = iota + 1
-	// AttrPtrOut is room for data from the kernel, always behind a pointer.
+	// AttrPtrOut is memory for data from the kernel, always behind a pointer.
 	AttrPtrOut
 	// AttrIDR is the handle of an object. With AccessNew the kernel writes it.
 	AttrIDR
@@ -41,7 +41,7 @@ func (k AttrKind) String() string {
 	return "unknown"
 }
 
-// An Access is what a method does with the object of an attribute.
+// An Access is a method's use of an attribute's object.
 type Access uint8
 
 const (
@@ -80,9 +80,9 @@ type Attr struct {
 	// ZeroTrailing: the payload may be longer than MaxLen if the rest is zero.
 	ZeroTrailing bool
 
-	// MinLen and MaxLen bound the payload's length, in bytes for AttrPtrIn and AttrPtrOut,
-	// in handles for AttrIDRArray. MaxLen is negative if the only bound is the protocol's
-	// 65535.
+	// MinLen and MaxLen limit the payload's length, in bytes for AttrPtrIn and AttrPtrOut,
+	// in handles for AttrIDRArray. MaxLen is negative if the protocol's 65535 is the only
+	// limit.
 	MinLen, MaxLen int
 
 	Name  string // "CQE"
@@ -199,8 +199,8 @@ type WriteCommand struct {
 	Name   string // libibverbs' function without "ibv_": "create_qp", "modify_cq"
 	CName  string // "IB_USER_VERBS_CMD_CREATE_QP"
 
-	// ReqLen and RespLen are the minimum lengths of Req and Resp. For an Ex command they
-	// may be longer, and the kernel may read or write less.
+	// ReqLen and RespLen are the minimum lengths of Req and Resp. For an Ex command, Req
+	// and Resp may be longer, and the kernel may read or write less.
 	ReqLen, RespLen int
 	Req, Resp       *Struct // nil if there is none
 }

@@ -6,7 +6,7 @@ const (
 	IBV_WC_TM_RNDV_INCOMPLETE = IB_WC_GENERAL_ERR + 2
 )
 
-// EnumIbvWcStatus is EnumIbWcStatus with them.
+// EnumIbvWcStatus is EnumIbWcStatus with the statuses of tag matching.
 var EnumIbvWcStatus = &Enum{Prefix: EnumIbWcStatus.Prefix, Values: append(EnumIbWcStatus.Values[:len(EnumIbWcStatus.Values):len(EnumIbWcStatus.Values)],
 	EnumValue{uint64(IBV_WC_TM_ERR), "IB_WC_TM_ERR"}, EnumValue{uint64(IBV_WC_TM_RNDV_INCOMPLETE), "IB_WC_TM_RNDV_INCOMPLETE"})}
 
