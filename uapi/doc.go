@@ -33,7 +33,7 @@
 //
 // # Schema
 //
-// [LookupMethod] returns a method's attributes, as the sources of Linux 7.2 declare them,
+// [LookupMethod] returns a method's attributes, as the sources of Linux 7.3 declare them,
 // and the types of their payloads. [LookupWriteCommand] does the same for the commands of
 // UVERBS_METHOD_INVOKE_WRITE, and [DriverData] for the data that a driver adds to either.
 // The schema is static, read-only data. The linker omits it from programs that don't use

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// ErrPoked says that Poke interrupted the wait.
+// ErrPoked reports that Poke interrupted the wait.
 var ErrPoked = errors.New("interrupted")
 
-// Wait runs read, which waits for f to become readable, and ends the wait when
-// ctx does. One goroutine at a time may wait on a file.
+// Wait runs read, which waits for f to become readable, and ends the wait when ctx ends.
+// One goroutine at a time may wait on a file.
 func Wait(ctx context.Context, f *os.File, read func() error) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -2,8 +2,8 @@ package held
 
 import "runtime"
 
-// A Crowd is a set of goroutines that run on request. They show that the scheduler
-// and the garbage collector still work.
+// A Crowd is a set of goroutines that run on request, to test that the scheduler and the
+// garbage collector still work.
 type Crowd struct {
 	asked   []chan struct{}
 	answers chan struct{}

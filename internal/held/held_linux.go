@@ -22,15 +22,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Filter selects the calls to hold: those with this number (unix.SYS_*), if the
-// lower half of the argument Arg is Value.
+// A Filter selects the calls to hold: calls with this number (unix.SYS_*) and Value as the
+// lower half of the argument Arg.
 type Filter struct {
 	Number uintptr
 	Arg    int
 	Value  uint32
 }
 
-// Errno is the error that held calls return.
+// Errno is the error of held calls.
 const Errno = unix.EHWPOISON
 
 const (
@@ -41,11 +41,11 @@ const (
 )
 
 // Test makes a call from 16 goroutines and holds it in the kernel, on 1, 2 and 16
-// processors. The test fails unless other goroutines and the garbage collector
-// still run meanwhile. Call must return an error that wraps Errno.
+// processors. The test fails unless other goroutines and the garbage collector still run
+// meanwhile. call must return an error that wraps Errno.
 //
-// It runs the test again in separate processes. These stop dead if the scheduler
-// doesn't know about the call.
+// Test runs the test again in separate processes. They hang if the scheduler doesn't know
+// about the call.
 func Test(t *testing.T, f Filter, call func() error) {
 	t.Helper()
 	if os.Getenv(variable) != "" {
@@ -58,10 +58,10 @@ func Test(t *testing.T, f Filter, call func() error) {
 	}
 }
 
-// Answer runs call and answers the system calls that are held meanwhile, with an
-// error, or with success and 0. Then it runs check. It runs the test again in a
-// separate process, in which it calls the functions. With Read and Write, answer
-// can access the memory that the system calls' arguments point to.
+// Answer runs call and answers the system calls held meanwhile, with an error, or with
+// success and 0. Then it runs check. It runs the test again in a separate process, and
+// calls the functions there. With Read and Write, answer can access the memory that the
+// system calls' arguments point to.
 func Answer(t *testing.T, f Filter, answer func(args [6]uint64) unix.Errno, call, check func()) {
 	t.Helper()
 	if os.Getenv(variable) == "" {
@@ -179,7 +179,7 @@ func hold(t *testing.T, f Filter, call func() error) {
 	}
 }
 
-// Why the unsafe code below holds: each pointer points to a local variable, and is
+// Why the unsafe code below is correct: each pointer points to a local variable, and is
 // converted to a uintptr in the call's argument list. That keeps the variable alive.
 
 // install installs the filter for the whole process, and returns the descriptor
@@ -207,8 +207,7 @@ func install(f Filter) (listener uintptr, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, err
 	}
-	// Go sends itself many signals. They must not restart a call that has been
-	// reported.
+	// Go sends itself many signals. The signals must not restart a reported call.
 	const flags = unix.SECCOMP_FILTER_FLAG_TSYNC | unix.SECCOMP_FILTER_FLAG_TSYNC_ESRCH |
 		unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	listener, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&fprog)))

@@ -1,8 +1,8 @@
-// Package inside gives packages with a driver's own verbs, such as mlx5dv, access to the
-// insides of package verbs' objects: the file that runs commands, the kernel's handles, and the
-// provider's parts. Programs can't import it, so nothing here is a promise to them. Package
-// verbs sets the variables. Package inside imports neither side, so that the imports keep their
-// direction.
+// Package inside gives packages for a driver's own verbs, such as mlx5dv, access to the
+// internals of package verbs: the device's file, the kernel's handles, and the provider's
+// parts. Programs can't import it, so it promises them nothing. Package verbs sets its
+// variables. Package inside imports neither verbs nor mlx5dv, so imports point in one direction
+// only.
 package inside
 
 import (
@@ -12,13 +12,13 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A Call is a verb in progress. It holds the objects that it was begun with, so that none of
-// them can be closed meanwhile.
+// A Call is a verb in progress. It holds the objects passed to Begin, so that none of them
+// can be closed meanwhile.
 type Call struct {
 	File      *ioctl.File
 	Device    any      // the provider's context
-	Handles   []uint32 // of the objects
-	Providers []any    // the provider's parts of the objects, nil if there are none; of an AH, its *provider.AHRef
+	Handles   []uint32 // the kernel's handles of the objects
+	Providers []any    // the provider's parts of the objects, nil for an object without one; for an AH, its *provider.AHRef
 
 	Fail  func(object string, err error) error // returns the verb's error
 	Done  func()                               // ends the call
@@ -26,16 +26,17 @@ type Call struct {
 }
 
 // Made is a new object in the kernel. Destroy destroys it. Then Release frees the rest. Both
-// belong to the verb Op.
+// are parts of the verb Op.
 type Made struct {
-	Name    string // of its kind, such as "DEVX object"
-	Op      string // of its destruction
+	Name    string // the name of its kind, such as "DEVX object"
+	Op      string // the verb that destroys it
 	Handle  uint32
 	Destroy func(f *ioctl.File, handle uint32) error
 	Release func()
 }
 
-// An Object is an object that another package has made on a Device. Device.Close closes it.
+// An Object is an object that another package has created on a Device. Device.Close closes
+// it.
 type Object interface {
 	Handle() uint32
 	Close() error
@@ -44,7 +45,8 @@ type Object interface {
 // Begin begins a verb on a *verbs.Device, or on objects of one, which may also be Objects.
 var Begin func(op string, on ...any) (*Call, error)
 
-// BeginOn is Begin for devices whose provider's context is a T. errDriver is the error for others.
+// BeginOn is Begin for devices whose provider's context is a T. errDriver is the error for other
+// devices.
 func BeginOn[T any](errDriver error, op string, on ...any) (*Call, error) {
 	call, err := Begin(op, on...)
 	if err != nil {
@@ -57,34 +59,33 @@ func BeginOn[T any](errDriver error, op string, on ...any) (*Call, error) {
 	return call, nil
 }
 
-// Open opens the device of a *verbs.DeviceInfo. prepare may change the provider's context
-// before the kernel makes one. It returns a *verbs.Device.
+// Open opens the device of a *verbs.DeviceInfo, and returns a *verbs.Device. prepare may
+// change the provider's context before the kernel creates its own.
 var Open func(info any, prepare func(context any) error) (any, error)
 
 // CreateQP is verbs.PD.CreateQP with extra options for the provider. It takes a *verbs.PD and a
 // *verbs.QPOptions, and returns a *verbs.QP.
 var CreateQP func(op string, pd, options, extra any) (any, error)
 
-// CreateCQ is verbs.Device.CreateCQ with extra options for the provider. It takes a *verbs.Device
-// and a *verbs.CQOptions, and returns a *verbs.CQ.
+// CreateCQ is verbs.Device.CreateCQ with extra options for the provider. It takes a
+// *verbs.Device and a *verbs.CQOptions, and returns a *verbs.CQ.
 var CreateCQ func(op string, dev, options, extra any) (any, error)
 
-// RegDmabuf is verbs.PD.RegDmabufMR with an addition to its command. It takes a *verbs.PD and
+// RegDmabuf is verbs.PD.RegDmabufMR, but add may add to its command. It takes a *verbs.PD and
 // a *verbs.DmabufOptions, and returns a *verbs.MR.
 var RegDmabuf func(op string, pd, options any, add func(ioctl.RegDmabufMr)) (any, error)
 
-// PostRaw posts a request in the adapter's format to the send queue of a *verbs.QP, by the
-// provider's method of this name, which has no QP. If the provider lacks the method, the error is
-// errDriver.
+// PostRaw posts a request in the adapter's format to the send queue of a *verbs.QP. It calls
+// the method PostRaw of the provider's QP. Without such a method, it returns errDriver.
 var PostRaw func(qp any, wrid uint64, wqe []byte, errDriver error) error
 
-// The following types describe providers' queues, for devices that post and poll by
-// themselves. The addresses are those of memory that the adapter and the program share.
-// They are valid until the object is closed.
+// Providers describe their queues with these types, for programs and devices that post and
+// poll directly. Addresses are of memory that the adapter and the program share. The memory
+// is valid until the object is closed.
 
-// An MLX5QP describes the queues of mlx5's QP.
+// An MLX5QP describes the queues of an mlx5 QP.
 type MLX5QP struct {
-	Record                   unsafe.Pointer // two 32-bit words, in network byte order: of receives, and of sends
+	Record                   unsafe.Pointer // two 32-bit words, in network byte order: the counters of receives, and of sends
 	Sends, Recvs             unsafe.Pointer // the queues
 	SendBlocks, Receives     uint32
 	ReceiveSize              uint32 // bytes
@@ -92,7 +93,7 @@ type MLX5QP struct {
 	RegisterSize, UAR, Index uint32
 }
 
-// An MLX5CQ describes the queue of mlx5's CQ.
+// An MLX5CQ describes an mlx5 CQ.
 type MLX5CQ struct {
 	Record       unsafe.Pointer // two 32-bit words, in network byte order: the consumer index, and the arming
 	CQEs         unsafe.Pointer
@@ -102,7 +103,7 @@ type MLX5CQ struct {
 	ConsumerNext uint32
 }
 
-// An MLX5SRQ describes the queue of mlx5's SRQ.
+// An MLX5SRQ describes an mlx5 SRQ.
 type MLX5SRQ struct {
 	Record     unsafe.Pointer
 	WQEs       unsafe.Pointer
@@ -112,21 +113,21 @@ type MLX5SRQ struct {
 	Number     uint32
 }
 
-// MLX5QPOptions has the options that package mlx5dv adds to a queue pair.
+// MLX5QPOptions are package mlx5dv's options of a queue pair.
 type MLX5QPOptions struct {
 	Streams    *MLX5Streams // of a DCI, or nil
 	OutOfOrder bool
-	Credits    bool // for packets, in place of messages
+	Credits    bool // credits count packets, in place of messages
 }
 
 // MLX5Streams are the streams of a DCI.
 type MLX5Streams struct{ LogConcurrent, LogErrored uint8 }
 
-// MLX5CQOptions has the options that package mlx5dv adds to a CQ.
+// MLX5CQOptions are package mlx5dv's options of a CQ.
 type MLX5CQOptions struct{ Pad bool }
 
-// The following types have the options that package efadv adds to queues of efa, and the answers
-// to its queries.
+// Package efadv passes options to the efa provider, and gets descriptions of queues, with
+// these types.
 
 // An EFAQP has the options of an SRD queue pair.
 type EFAQP struct {
@@ -134,7 +135,7 @@ type EFAQP struct {
 	ServiceLevel                      uint8
 }
 
-// An EFADevice has the driver's description of a device.
+// An EFADevice has the driver's report about a device.
 type EFADevice struct {
 	Context   uapi.EfaIbvAllocUcontextResp
 	Device    uapi.EfaIbvExQueryDeviceResp
@@ -149,10 +150,10 @@ type EFAQueue struct {
 	MaxBatch    uint32
 }
 
-// An EFAQPMemory describes the queues of efa's QP.
+// An EFAQPMemory describes the queues of an efa QP.
 type EFAQPMemory struct{ Sends, Recvs EFAQueue }
 
-// An EFACQMemory describes the rings of efa's CQ.
+// An EFACQMemory describes an efa CQ.
 type EFACQMemory struct {
 	Addr               unsafe.Pointer
 	Rings, Count, Size uint32

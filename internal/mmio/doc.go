@@ -50,14 +50,14 @@
 // memory. A program that has the device write to such memory, and reads it with the
 // processor, needs its own fence.
 //
-// DoorbellUncached has no fence on amd64, where rdma-core has the same two for each register.
-// Both are for write-combining memory, whose stores may wait in a buffer and pass others. The
-// kernel maps a register that doesn't combine (MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC)
-// as uncached: the processor stores there in program order with its stores to
-// write-back memory, and at once (Intel SDM 3A 9.2.2 and 12.3.1, AMD APM 2 7.4.2). So
-// the kernel's writel has none either. The memory would be write-combining all the same if
-// somebody had set an MTRR for the adapter; Linux doesn't, since it has page attributes.
-// On arm64 the barriers stay: registers aren't ordered with memory there.
+// DoorbellUncached has no fence on amd64, where rdma-core has the same two fences for every
+// register. Both fences are for write-combining memory, whose stores may wait in a buffer and
+// pass others. The kernel maps a register that doesn't combine
+// (MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC) as uncached: the processor stores there in program order
+// with its stores to write-back memory, and at once (Intel SDM 3A 9.2.2 and 12.3.1, AMD APM 2
+// 7.4.2). So the kernel's writel has no fence either. An MTRR for the adapter would make the
+// memory write-combining all the same, but Linux sets none, since it has page attributes. On
+// arm64 the barriers stay: registers aren't ordered with memory there.
 //
 // The package supports amd64 and arm64. Elsewhere Supported is false, and the
 // functions panic.

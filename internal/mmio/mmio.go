@@ -65,16 +65,16 @@ func RingLocked(reg *uint64, value uint64)
 //go:noescape
 func CopyLocked(reg, entry unsafe.Pointer, blocks int)
 
-// A Shared is the state that the queues with a common register share: the lock that they
-// hold while they write to the register, and the offset of the next buffer.
+// A Shared is the state of queues with a common register: the lock that a queue holds while
+// it writes to the register, and the offset of the next buffer.
 type Shared struct {
 	Lock   spin.Lock
 	Offset uint32
 }
 
 // TryFlame is BlueFlame to a register that other queues use, too, under its lock. Bell's own
-// Offset isn't used. It returns false if the lock isn't free. Then it has only written the
-// record.
+// Offset isn't used. If the lock isn't free, TryFlame has only written the record, and
+// returns false.
 //
 //go:noescape
 func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool

@@ -6,5 +6,5 @@ package mmio
 // expensive use it to skip the call.
 const LoadsReorder = true
 
-// StoresReorder reports the same about ToDevice.
+// StoresReorder reports whether ToDevice has any effect.
 const StoresReorder = true

@@ -4,5 +4,5 @@ package mmio
 // expensive use it to skip the call.
 const LoadsReorder = false
 
-// StoresReorder reports the same about ToDevice.
+// StoresReorder reports whether ToDevice has any effect.
 const StoresReorder = false

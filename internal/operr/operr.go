@@ -1,5 +1,5 @@
-// Package operr has what the OpErrors of all packages share: their form,
-// and the names of errnos.
+// Package operr has the common parts of all packages' OpErrors: their form, and the names
+// of errnos.
 package operr
 
 import (
@@ -8,13 +8,13 @@ import (
 	"syscall"
 )
 
-// ErrInvalid is the error that refused arguments match: verbs.ErrInvalid.
+// ErrInvalid is the error that invalid arguments match: verbs.ErrInvalid.
 var ErrInvalid = errors.New("invalid argument")
 
-// ErrNoDevice is the error of a device that isn't there: verbs.ErrNoDevice.
+// ErrNoDevice is the error for a missing device: verbs.ErrNoDevice.
 var ErrNoDevice = errors.New("no such RDMA device")
 
-// Invalid returns an error that says why an argument is refused, and matches
+// Invalid returns an error that gives the reason why an argument is invalid, and matches
 // ErrInvalid.
 func Invalid(format string, args ...any) error { return &invalid{fmt.Sprintf(format, args...)} }
 
@@ -23,8 +23,8 @@ type invalid struct{ message string }
 func (e *invalid) Error() string { return e.message }
 func (e *invalid) Unwrap() error { return ErrInvalid }
 
-// Message returns the text of an OpError: the operation tried, why it failed, and
-// the hint, unless that is empty.
+// Message returns the text of an OpError: the operation, the cause, and the hint, unless it
+// is empty.
 func Message(tried string, err error, hint string) string {
 	if hint != "" {
 		hint = "; " + hint
@@ -32,7 +32,7 @@ func Message(tried string, err error, hint string) string {
 	return tried + ": " + Text(err) + hint
 }
 
-// Hinted returns err with a hint: what a person can do about it.
+// Hinted returns an error with a hint for the user.
 func Hinted(err error, hint string) error { return &hinted{err, hint} }
 
 type hinted struct {

@@ -107,12 +107,12 @@ func GlobalAddress(t testing.TB, c *verbs.Device) verbs.AHAttr {
 	return verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64, Port: Port, DLID: lid}
 }
 
-// ClockShown reports whether mlx5_ib shows programs a device's clock. It shows a page with nothing
-// else in it, and so shows none if pages have more than 4 KiB.
+// ClockShown reports whether mlx5_ib exposes a device's clock to programs. The exposed page must
+// contain nothing else, so with pages of more than 4 KiB it exposes none.
 func ClockShown() bool { return os.Getpagesize() == 4096 }
 
-// RawClock returns the clock of an mlx5 device. If the clock isn't shown, RawClock checks that reading
-// it is refused, and returns 0.
+// RawClock returns the clock of an mlx5 device. Where the clock isn't exposed, RawClock checks
+// that reading it fails, and returns 0.
 func RawClock(t testing.TB, c *verbs.Device) uint64 {
 	t.Helper()
 	clock, err := c.RawClock()

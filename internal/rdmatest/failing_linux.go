@@ -15,26 +15,27 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// FailingSteps tests a program with each of its commands to the kernel refused once.
+// FailingSteps tests a program with each of its commands to the kernel failing once.
 type FailingSteps struct {
-	// Run makes all objects under test, and closes them. It returns the errors of all calls.
+	// Run runs all steps under test, and cleans up. It returns the errors of all calls.
 	Run func() error
 
-	// Held lists the objects that the package under test holds. It may be nil.
+	// Held lists the resources that the package under test holds. It may be nil.
 	Held func() []string
 
-	// Never has the commands that are not refused, because no kernel does.
+	// Never lists the commands that Test doesn't refuse, because no kernel refuses them.
 	Never []string
 
-	// Silent has the commands whose refusal may go unreported, from this turn on.
+	// Silent has the commands whose refusal may cause no error, from this occurrence on.
 	Silent map[string]int
 
-	// Others are the errors beside the refused command's ENOMEM, such as those of the peer.
+	// Others are the permitted errors beside the refused command's ENOMEM, such as the
+	// peer's.
 	Others []error
 }
 
-// Test calls Run once for each command, and refuses the command with ENOMEM. Run's errors must then say
-// so, nothing may be left, and the next Run must have no errors.
+// Test calls Run once for each command, and refuses that command with ENOMEM. The run must then return
+// that error and leave nothing behind, and the next run must succeed.
 func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 	held := func() string {
 		all := n.Left()
@@ -44,7 +45,7 @@ func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 		return strings.Join(all, "\n")
 	}
 	before := held()
-	// run returns how often each command was given.
+	// run returns how often each command was run.
 	run := func(refused string, turn int) (map[string]int, error) {
 		t.Helper()
 		var mu sync.Mutex
@@ -60,7 +61,7 @@ func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 		defer n.SetRefusal(nil)
 		var err error
 		InTime(func() { err = s.Run() })
-		for start := time.Now(); held() != before; time.Sleep(time.Millisecond) { // some of it ends in the background
+		for start := time.Now(); held() != before; time.Sleep(time.Millisecond) { // some cleanup runs in the background
 			if time.Since(start) > Patience {
 				t.Fatalf("after %s was refused for the %d. time (%v) there are:\n%s\nbefore:\n%s", refused, turn, err, held(), before)
 			}

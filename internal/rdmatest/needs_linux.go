@@ -21,17 +21,17 @@ import (
 // Needs are the requirements of a test. The zero value requires one guest with devices of any
 // kind.
 type Needs struct {
-	Devices []string `json:",omitempty"` // one of these, as in the rig's option -d; empty means any but siw and efa
+	Devices []string `json:",omitempty"` // the test runs on one of these, as in the rig's option -d; empty means any but siw and efa
 	SIW     bool     `json:",omitempty"` // the test runs on siw too, which lacks what most tests use
 	Network bool     `json:",omitempty"` // the test runs on a machine without devices too, on a Network of package verbstest
 	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
 	Mixed   bool     `json:",omitempty"` // the test runs in a guest with more than two adapters, of several profiles
-	Lacking bool     `json:",omitempty"` // the same, where each adapter lacks something
+	Lacking bool     `json:",omitempty"` // as Mixed, where each adapter lacks something
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
-	LongOn  []string `json:",omitempty"` // the same, on these devices
+	LongOn  []string `json:",omitempty"` // as Long, on these devices
 
 	noNetwork bool // not on a Network, whatever the package says
 }
@@ -48,11 +48,12 @@ func OnSIW(n *Needs) { n.Devices = append(n.Devices, "siw") }
 // AlsoSIW runs the test on siw beside the devices that it runs on anyway.
 func AlsoSIW(n *Needs) { n.SIW = true }
 
-// AlsoVerbstest runs the test on a machine without devices too, on those of package verbstest.
+// AlsoVerbstest runs the test on a machine without devices too, on package verbstest's
+// devices.
 func AlsoVerbstest(n *Needs) { n.Network = true }
 
 // NotVerbstest is for tests of a package with AlsoVerbstest that need what package verbstest
-// doesn't have. Those that declare Devices or Peers of their own don't run there anyway.
+// doesn't have. Tests that declare their own Devices or Peers don't run there anyway.
 func NotVerbstest(n *Needs) { n.noNetwork = true }
 
 // OnEFA runs the test on efa.
@@ -100,7 +101,7 @@ func LongOn(device string) Need {
 // declared has the needs of tests that declare their own.
 var declared = make(map[string][]Need)
 
-// Test declares the needs of a test, in addition to those that Main has for the package:
+// Test declares the needs of a test, in addition to the package's needs in Main:
 //
 //	var _ = rdmatest.Test(TestXRC, rdmatest.OnMLX5)
 //
@@ -122,8 +123,8 @@ const PeersVariable = "GOVERBS_PEERS"
 // has the adapters' profile.
 const ProfileVariable = "GOVERBS_PROFILE"
 
-// WholeVariable is the environment variable that makes Main run all tests, although
-// testing.Short reports true, so that they repeat themselves less.
+// WholeVariable is the environment variable that makes Main run all tests even if
+// testing.Short reports true, which makes them do fewer repetitions.
 const WholeVariable = "GOVERBS_WHOLE"
 
 // A Listing has the needs of the tests of a package.
@@ -192,7 +193,8 @@ func (s Setting) Meets(n Needs) bool {
 
 func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") && !s.lacking() }
 
-// lacking reports whether the adapters are those that begin with one that lacks atomics.
+// lacking reports whether the profile is the one for Lacking, whose first adapter lacks
+// atomics.
 func (s Setting) lacking() bool { return strings.HasPrefix(s.Profile, "noatomics,") }
 
 // here returns the setting of this process.
@@ -214,8 +216,8 @@ func here() Setting {
 	return s
 }
 
-// Main runs the tests of a package whose needs this setting meets, and exits. needs are those of
-// tests that don't declare their own. Call Main from TestMain.
+// Main runs the tests of a package whose needs this setting meets, and exits. needs are the
+// needs of tests that don't declare their own. Call Main from TestMain.
 //
 // On a machine without a device, Main runs the tests that need none, and succeeds.
 func Main(m *testing.M, needs ...Need) { os.Exit(Run(m, needs...)) }
@@ -238,7 +240,7 @@ func Run(m *testing.M, needs ...Need) int {
 		return 1
 	}
 	if s.Device == "host" {
-		// With the addresses of the rig's devices.
+		// The Network has the addresses of the rig's devices.
 		n, err := verbstest.Open(netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("192.168.77.2"))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

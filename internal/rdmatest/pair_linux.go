@@ -18,7 +18,7 @@ type Spec struct {
 	Cap       verbs.QPCap
 	SignalAll bool
 	CQE       int
-	Channel   bool // each end's CQ reports to a completion channel of its own
+	Channel   bool // each end's CQ has its own completion channel
 	SRQ       bool // each end has an SRQ in place of the receive queue
 	Global    bool // packets have a GRH over InfiniBand too
 	Len       int  // length of each end's memory
@@ -137,7 +137,8 @@ func (p *Pair) connect(t testing.TB, e, peer *End) {
 	p.ToRTS(t, e, peer.QP.Num())
 }
 
-// ToRTS takes e's queue pair from RESET to RTS. It asks for no atomics where there are none.
+// ToRTS takes e's queue pair from RESET to RTS. It requests no atomics on a device without
+// them.
 func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	t.Helper()
 	limits := Must(p.Ctx.QueryDevice())(t)

@@ -95,7 +95,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Until waits until so returns true, which must happen at the latest when the process ends.
+// Until waits until so returns true. It must return true before or when the process ends.
 func (p *Process) Until(t testing.TB, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(hangs); !so(); {

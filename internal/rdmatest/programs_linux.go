@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// folders are those of the programs that are not examples.
+// folders has the folders of the programs that are not examples.
 var folders = map[string]string{
 	"ibv":      "cmd/ibv",
 	"ibvtrace": "cmd/ibvtrace",

@@ -64,8 +64,8 @@ func CheckLeaks(t testing.TB) {
 	})
 }
 
-// warmUp makes drivers create their own objects, which they do at a device's first use: mlx5_ib
-// since Linux 6.12 creates a CQ and a QP.
+// warmUp makes drivers create their own objects, which happens at a device's first use: mlx5_ib
+// creates a CQ and a QP since Linux 6.12.
 var warmUp sync.Once
 
 func useOnce(t testing.TB) {
@@ -96,8 +96,8 @@ func FDs(t testing.TB) int {
 	return len(entries)
 }
 
-// Resources returns the number of objects on all devices, one line per device. A Network checks
-// its own.
+// Resources returns the number of objects on all devices, one line per device. It doesn't count
+// a Network's, which checks its own.
 func Resources(t testing.TB) string {
 	t.Helper()
 	if KindOf() == Verbstest {

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// SeedVariable is the environment variable that makes Rounds play one round, that of a seed.
+// SeedVariable is the environment variable that makes Rounds play one round, with the given
+// seed.
 const SeedVariable = "GOVERBS_SEED"
 
-// Rounds plays n rounds or, with GOVERBS_LONG in the environment, enough rounds for 10,000 peers, with the
-// given number of peers in each. A round depends only on its random numbers, and so on its seed, which a
-// failure reports.
+// Rounds plays n rounds or, with GOVERBS_LONG in the environment, 10,000/peers rounds. A round depends
+// only on its random numbers, and so on its seed, which a failure reports.
 func Rounds(t *testing.T, n, peers int, play func(rnd *rand.Rand)) {
 	t.Helper()
 	if os.Getenv("GOVERBS_LONG") != "" {
@@ -26,7 +26,7 @@ func Rounds(t *testing.T, n, peers int, play func(rnd *rand.Rand)) {
 		}
 		end = seed + 1
 	}
-	defer func() { // also of a round that panics
+	defer func() { // even if a round panics
 		if seed < end {
 			t.Logf("repeat this with %s=%d", SeedVariable, seed)
 		}

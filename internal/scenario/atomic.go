@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An Atomic is one atomic operation, and its expected effect.
+// An Atomic is one atomic operation, with its expected result.
 type Atomic struct {
 	Name   string
 	Masked bool
@@ -18,7 +18,7 @@ type Atomic struct {
 	old, new uint64 // the peer's word
 }
 
-// Atomics returns operations on words that show which bytes and which operands the device has
+// Atomics returns operations whose words reveal which bytes and which operands the device has
 // used.
 func Atomics(seed uint64) (list []Atomic) {
 	swap := func(name string, old, compare, swap, new uint64) {
@@ -52,8 +52,7 @@ func Atomics(seed uint64) (list []Atomic) {
 }
 
 // Begin fills the first KiB of the memory of both ends, and returns the request. After its
-// completion, compare returns the expected and the actual content; seen is "" if both are the
-// same.
+// completion, compare returns the expected and the actual contents; seen is "" if they agree.
 func (x *Atomic) Begin(a, b *verbs.MR, id uint64) (wr verbs.SendWR, compare func() (expected, seen string)) {
 	const at, size = 512, 1024
 	type word struct {
@@ -81,7 +80,7 @@ func (x *Atomic) Begin(a, b *verbs.MR, id uint64) (wr verbs.SendWR, compare func
 	}
 }
 
-// String names the operation, the word and the operands.
+// String returns the operation, the word and the operands.
 func (x *Atomic) String() string {
 	return fmt.Sprintf("%s on %#x, operands %#x and %#x", x.Name, x.old, x.wr.Compare|x.wr.Add, x.wr.Swap)
 }

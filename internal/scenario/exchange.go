@@ -8,10 +8,11 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Margin is how much memory before and after the data of an exchange must not change.
+// Margin is the number of bytes before and after the data of an exchange that must not
+// change.
 const Margin = 256
 
-// Memory returns how much memory exchanges of up to n bytes need at each end.
+// Memory returns the length of the memory that exchanges of up to n bytes need at each end.
 func Memory(n int) int { return n + 2*Margin + 4*gap }
 
 // An Exchange is one operation with one length and layout.
@@ -22,7 +23,8 @@ type Exchange struct {
 	Inline   bool
 }
 
-// String names the operation and the layout. Exchanges of one name differ in length only.
+// String returns the operation and the layout. Exchanges with the same string differ only
+// in length.
 func (x Exchange) String() string {
 	s := fmt.Sprintf("%v, ", x.Op)
 	if x.Inline {
@@ -54,7 +56,8 @@ func operations(t verbs.QPType) []verbs.Opcode {
 }
 
 // Exchanges returns each operation of a transport with each length, in several layouts. A
-// request has room for inline bytes and sges entries; more than four entries are not used.
+// request holds inline bytes of inline data and sges entries, of which at most four are
+// used.
 func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	for _, op := range operations(t) {
 		for i, n := range Lengths(mtu, large, inline) {
@@ -73,12 +76,12 @@ func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	return list
 }
 
-// A Transfer is an exchange under way. To run it, post Recv, then each request of Sends after
-// the completion of the previous request, and await the receive.
+// A Transfer is an exchange in progress. Its runner posts Recv, then each request of Sends
+// after the previous one's completion, and waits for the receive.
 type Transfer struct {
-	// Sends has the requester's requests, without the peer's address. A message of no bytes
-	// follows a write without a completion at the responder, because only a completion there
-	// shows that the data has arrived.
+	// Sends has the requester's requests, without the peer's address. A write without a
+	// completion at the responder is followed by an empty message, because only a completion
+	// there shows that the data has arrived.
 	Sends []verbs.SendWR
 
 	Recv *verbs.RecvWR // the responder's; nil if nothing completes there
@@ -89,9 +92,8 @@ type Transfer struct {
 	want, was, source []byte
 }
 
-// Begin fills the memory of both ends. Each has Memory(x.N) bytes or more. Requests and receives
-// have room for sges entries. At the side that RDMA addresses, two or more pieces become one
-// piece.
+// Begin fills the memory of both ends, each of Memory(x.N) bytes or more. Requests and receives
+// hold sges entries. At the side that RDMA addresses, the data is always one piece.
 func (x Exchange) Begin(typ verbs.QPType, a, b *verbs.MR, sges int, seed, id uint64) *Transfer {
 	read := x.Op == verbs.OpRDMARead
 	rdma := read || x.Op == verbs.OpRDMAWrite || x.Op == verbs.OpRDMAWriteImm
@@ -166,8 +168,8 @@ func (t *Transfer) Receipt() verbs.WCOpcode {
 	return verbs.WCRecv
 }
 
-// Sent checks the completion of a request beyond its ID, opcode and status. It returns the
-// expected completion, or "" if wc is as expected.
+// Sent checks the completion of a request beyond its ID, opcode and status. It returns a
+// description of the expected completion, or "" if the completion is as expected.
 func (t *Transfer) Sent(wc *verbs.WC) (expected string) {
 	if n := total(t.in.pieces); wc.Opcode == verbs.WCRDMARead && wc.ByteLen != uint32(n) {
 		return fmt.Sprintf("a completion of %d bytes", n)
@@ -181,7 +183,7 @@ func (t *Transfer) Received(wc *verbs.WC, from uint32) (expected string) {
 	wr := &t.Sends[0]
 	n := total(t.in.pieces) + t.lead
 	if len(t.Sends) > 1 {
-		n = 0 // that of the message
+		n = 0 // the message's length
 	}
 	withImm := wr.Opcode == verbs.OpSendImm || wr.Opcode == verbs.OpRDMAWriteImm
 	imm, has := wc.Imm()
@@ -191,10 +193,10 @@ func (t *Transfer) Received(wc *verbs.WC, from uint32) (expected string) {
 	return fmt.Sprintf("a receive of %d bytes from QP %#x with immediate %#x if it has any", n, from, wr.Imm)
 }
 
-// Compare compares the memory around the data at both ends with what it should be. seen is ""
-// if there is no difference.
+// Compare compares the memory in and around the data at both ends with the expected contents.
+// seen is "" if there is no difference.
 func (t *Transfer) Compare() (expected, seen string, details []string) {
-	copy(t.want[Margin:Margin+t.lead], t.in.mem[Margin:]) // the header is none of our data
+	copy(t.want[Margin:Margin+t.lead], t.in.mem[Margin:]) // the header isn't compared
 	if seen, details := Differences(t.in.mem, t.want, t.was, t.in.pieces); seen != "" {
 		return "the bytes that were sent, and no others changed", seen, details
 	}
@@ -219,7 +221,7 @@ func newWindow(mr *verbs.MR, n, k, lead, sges int) window {
 }
 
 // sgl returns the entries of the pieces. lead is the length of a header before them. After the
-// first of two or three entries is one of no bytes, which must change nothing.
+// first of two or three entries comes an empty one, which must change nothing.
 func (w *window) sgl(lead int) (list []verbs.SGE) {
 	for i, p := range w.pieces {
 		if i == 0 && lead > 0 {

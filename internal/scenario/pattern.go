@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Fill writes a pattern in which no two places have the same bytes for long, so that
-// misplaced bytes and packets show.
+// Fill writes a pattern in which no two places have the same bytes for long. So it reveals
+// a byte or a packet in a wrong place.
 func Fill(b []byte, seed uint64) {
 	var word [8]byte
 	for i := 0; i < len(b); i += 8 {
@@ -68,9 +68,9 @@ func gather(to, from []byte, pieces []Piece) []byte {
 	return to
 }
 
-// Differences describes how memory differs from what it should be. was is the former
-// content, which distinguishes bytes that were not written from bytes that were written
-// wrongly. It returns "" if there is no difference.
+// Differences describes how memory differs from the expected contents. was has the former
+// contents, which distinguishes unwritten bytes from wrong ones. seen is "" if there is no
+// difference.
 func Differences(got, want, was []byte, pieces []Piece) (seen string, details []string) {
 	if bytes.Equal(got, want) {
 		return "", nil
@@ -110,7 +110,7 @@ func total(pieces []Piece) (n int) {
 	return n
 }
 
-// where says where in a message a byte of its window is.
+// where describes the position in a message of a byte of its window.
 func where(at int, pieces []Piece) string {
 	done := 0
 	for i, p := range pieces {

@@ -1,5 +1,5 @@
-// Package scenario describes the scenarios of `ibv selftest` and of the tests on devices:
+// Package scenario has the scenarios that both `ibv selftest` and the tests on devices run:
 // exchanges of data, atomic operations, and requests that must fail. A scenario fills the
-// memory of two ends and says what to post, what must complete, and what the memory must be
-// then. The caller makes the ends, posts and polls.
+// memory of two ends. It defines the requests to post, the completions to expect, and the final
+// contents of memory. Its runner makes the ends, posts and polls.
 package scenario

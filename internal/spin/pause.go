@@ -2,6 +2,6 @@
 
 package spin
 
-// pause tells the processor that this thread spins: another thread of the same core may go
-// ahead.
+// pause tells the processor that this thread spins, so that another thread of the core may
+// run.
 func pause()

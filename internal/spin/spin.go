@@ -1,5 +1,5 @@
-// Package spin waits for something that takes nanoseconds, such as for a lock that
-// is held while a queue entry is written or a doorbell is rung.
+// Package spin implements waits of nanoseconds, such as for a lock that is held while a
+// queue entry is written or a doorbell is rung.
 package spin
 
 import (
@@ -10,11 +10,11 @@ import (
 	"github.com/goverbs/goverbs/internal/memorder"
 )
 
-// A waiter spins for some microseconds, in which a lock changes hands many times. For the
-// first eager looks, in which most locks come free, it doesn't pause. Then it pauses
-// after each look. After looks looks it lets another goroutine run on this processor, and
-// spins again. After yields such rounds it sleeps: the lock's holder does something
-// longer, or isn't running.
+// A waiter reads the word looks times, which takes some microseconds, before it lets
+// another goroutine run on this processor. A lock changes hands many times meanwhile. The
+// first eager reads have no pause between them: most locks come free then. A pause follows
+// each later read. After yields such rounds the waiter sleeps between rounds: the holder of
+// the lock is doing something longer, or isn't running.
 //
 // A pause takes 5 to 150 cycles, depending on the processor.
 const (

@@ -90,7 +90,7 @@ type WC struct {
 type Slice struct{ Addr, Len, Cap uint64 }
 
 // Offsets in the objects that a SendWR points to: of the kernel's handle, a uint32, and of the
-// byte of an AH that says that the AH has no handle.
+// byte that is set in an AH without a handle.
 const (
 	MRHandle = 32
 	MWHandle = 40
@@ -102,15 +102,15 @@ const (
 // ib_uverbs_wr_opcode.
 const OpNop = 16
 
-// DCI and SRD are QP types that the kernel has no numbers for. The other types are the
+// DCI and SRD are QP types for which the kernel has no numbers. The other types are the
 // kernel's enum ib_uverbs_qp_type.
 const (
 	DCI = 0x1d
 	SRD = 0x1f
 )
 
-// Bytes returns the memory of a SendWR or a RecvWR, for reading a program's into it. The types
-// have no pointers, and every bit pattern is valid.
+// Bytes returns the memory of a SendWR or a RecvWR, into which a program's can be read. The
+// types have no pointers, and every bit pattern is valid.
 func Bytes[T SendWR | RecvWR](wr *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(wr)), unsafe.Sizeof(*wr))
 }

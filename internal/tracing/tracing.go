@@ -1,14 +1,14 @@
 // Package tracing is the contract between programs on package verbs and their tracer,
-// cmd/ibvtrace: how the tracer asks a program to report its posts and polls, how the program
-// reports them, and the layout of the reports. The two sides are verbs/tracing.go and
+// cmd/ibvtrace: how the tracer requests reports of posts and polls, how the program makes
+// them, and their layout. The two sides are verbs/tracing.go and
 // cmd/ibvtrace/internal/goprograms.
 //
-// Posts and polls are no system calls, so a tracer does not see them. The tracer therefore
+// Posts and polls are not system calls, so a tracer does not see them. The tracer therefore
 // searches the program's writable data for [Mark], which is the beginning of [Switch], and
-// sets On. From then on the program calls getpid for each post, and for each poll that
-// finds a completion, with a [Call] in its arguments. It counts polls that find nothing in
-// Empty. The kernel stops the program for the tracer at such a getpid. Without a tracer, the
-// getpid has no effect.
+// sets On. From then on the program calls getpid for each post, and for each poll that finds
+// a completion, with a [Call] in its arguments. Empty counts the polls that find nothing.
+// The kernel stops the program for the tracer at such a getpid. Without a tracer, the getpid
+// has no effect.
 //
 // The lists that a Call refers to consist of [SendWR], [RecvWR] or [WC]. These have the
 // layout of the types of the same names in package verbs. A test there compares them.
@@ -24,7 +24,7 @@ var Switch = struct {
 	On    uint32
 	_     uint32
 	Empty uint64 // polls that found nothing while On was set
-}{mark: [len(Mark)]byte{'g', 'o', 'v', 'e', 'r', 'b', 's', ' ', 't', 'r', 'a', 'c', 'i', 'n', 'g', 1}} // in the file, not made at run time
+}{mark: [len(Mark)]byte{'g', 'o', 'v', 'e', 'r', 'b', 's', ' ', 't', 'r', 'a', 'c', 'i', 'n', 'g', 1}} // initialised in the program's file, not at run time
 
 // A Point is the kind of a reported call.
 type Point uint32
@@ -46,7 +46,7 @@ type Call struct {
 	Number uint32 // of a QP
 	Kind   uint32 // of a QP: its type; of Arm: 1 for solicited events only
 	List   uint64 // the address of the work requests or completions
-	Count  uint32 // work requests given, or room for completions
+	Count  uint32 // work requests passed, or length of the list for completions
 	N      uint32 // work requests posted, or completions polled
 	Failed bool
 	Full   bool // the call failed because the queue is full
@@ -82,8 +82,8 @@ func (c *Call) arguments() (a [6]uint64) {
 	return a
 }
 
-// CallOf returns the call that a getpid with these arguments reports. ok is false if it
-// reports none.
+// CallOf returns the call that a getpid with these arguments reports. ok is false if the
+// getpid is no report.
 func CallOf(a [6]uint64) (c Call, ok bool) {
 	if a[5] != Magic<<32|program {
 		return Call{}, false

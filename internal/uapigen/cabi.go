@@ -34,14 +34,15 @@ var cHeaders = []string{
 }
 
 // macroPrefixes limit the macros of a header to those with a prefix: rdma_user_ioctl.h also has
-// those of a driver.
+// a driver's macros.
 var macroPrefixes = map[string]string{"rdma/rdma_user_ioctl.h": "IB_USER_MAD_"}
 
-// unaligned are structs that Go can't represent: the offsets of their fields violate the fields'
-// alignment. A newer struct replaces this one.
+// unaligned are structs that Go can't express, because their fields are not aligned. A newer
+// struct replaces this one.
 var unaligned = map[string]bool{"ib_user_mad_reg_req": true}
 
-// beforeHeaders are included before cHeaders, one of which uses them without including them.
+// beforeHeaders are included before cHeaders, because one of those uses them without including
+// them.
 var beforeHeaders = []string{"linux/netlink.h"}
 
 type cKind int
@@ -129,7 +130,7 @@ type cMacro struct {
 // cABI has the contents of the headers.
 type cABI struct {
 	Enums   []*cEnum
-	Structs []*cAggregate // with a tag; those of other headers too, if used
+	Structs []*cAggregate // tagged structs, also of other headers if used
 	Macros  []cMacro
 }
 

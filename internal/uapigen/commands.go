@@ -41,7 +41,7 @@ func (s *schema) commandFiles() (map[string][]byte, error) {
 
 var constructor = regexp.MustCompile(`(?m)^func (New\w+)\(`)
 
-// commandName returns the name of a method's Go type: "CqCreate", "Mlx5UarObjAlloc".
+// commandName returns the Go type of a method: "CqCreate", "Mlx5UarObjAlloc".
 func commandName(method string) string {
 	method = strings.TrimPrefix(method, "UVERBS_METHOD_")
 	method = strings.Replace(method, "MLX5_IB_METHOD_", "MLX5_", 1)
@@ -49,7 +49,7 @@ func commandName(method string) string {
 	return goName(strings.ToLower(method))
 }
 
-// heading begins the part of a file that is about an object.
+// heading begins an object's part of a file.
 func heading(b *strings.Builder, last *string, object string) {
 	if object != *last {
 		fmt.Fprintf(b, "// %s\n\n", objectName(object))
@@ -57,8 +57,8 @@ func heading(b *strings.Builder, last *string, object string) {
 	}
 }
 
-// writeMethodCommands writes the methods of a driver, or of the core. Attributes that a
-// driver adds to a method of the core belong to the core's type.
+// writeMethodCommands writes the methods of a driver, or of the core. A driver's additions
+// to a method of the core become part of the core's type.
 func (s *schema) writeMethodCommands(driver string) string {
 	core := map[string]bool{}
 	for _, m := range s.methods {
@@ -113,8 +113,8 @@ func (s *schema) methodType(b *strings.Builder, name string, m *schemaMethod) {
 	fmt.Fprintf(b, "// New%s begins one.\nfunc New%s() %s { return %s{begin(uapi.%s, uapi.%s)} }\n\n", name, name, name, name, m.object, m.name)
 }
 
-// attrGoName returns the name of the attribute's Go method. If a driver adds the
-// attribute, the name begins with the driver's.
+// attrGoName returns the name of the attribute's Go method. The name of a driver's
+// attribute begins with the driver's.
 func (s *schema) attrGoName(prefix string, a *schemaAttr) string {
 	name := s.attrName(a.name)
 	if prefix != "" {
@@ -123,8 +123,8 @@ func (s *schema) attrGoName(prefix string, a *schemaAttr) string {
 	return prefix + goName(strings.ToLower(name))
 }
 
-// attrMethod writes the Go method that adds an attribute. The method takes an input as
-// its argument, or returns a pointer to an output.
+// attrMethod writes the Go method that adds an attribute. The method takes an input as its
+// argument, or returns a pointer to an output.
 func (s *schema) attrMethod(b *strings.Builder, recv, prefix string, a *schemaAttr) {
 	name, id, w := s.attrGoName(prefix, a), "uapi."+a.name, a.words
 	method := func(signature, body string, args ...any) {
@@ -172,7 +172,8 @@ func (s *schema) attrMethod(b *strings.Builder, recv, prefix string, a *schemaAt
 	}
 }
 
-// constantType returns the Go type of a constant or of flags: an enum's, or an integer.
+// constantType returns the Go type of a constant or of flags: an enum's type, or an integer
+// type.
 func (s *schema) constantType(name string) string {
 	if size, _, ok := intType(name); ok {
 		return fmt.Sprintf("uint%d", 8*size)
@@ -194,8 +195,8 @@ func (s *schema) constantType(name string) string {
 	return "uapi." + goName(e.Tag)
 }
 
-// payloadType returns the Go type of the elements that an attribute points to, and
-// whether there is exactly one.
+// payloadType returns the Go type of an attribute's element, and reports whether the
+// attribute has exactly one element.
 func (s *schema) payloadType(a *schemaAttr) (typ string, one bool) {
 	cType := func(name string) string {
 		if size, signed, ok := intType(name); ok && signed {
@@ -224,7 +225,7 @@ func driverName(driver string) string {
 	return goName(strings.ToLower(strings.TrimPrefix(driver, "RDMA_DRIVER_")))
 }
 
-// driverMethods writes the Go methods that give the drivers' data of a command.
+// driverMethods writes the Go methods that return the drivers' data of a command.
 func (s *schema) driverMethods(b *strings.Builder, recv, command string) {
 	for _, d := range driverData {
 		for v := range strings.FieldsSeq(d.verbs) {
@@ -289,7 +290,7 @@ func (s *schema) writeWriteCommands() string {
 	return b.String()
 }
 
-// open reports whether an array of no fixed length ends the struct, other than the
+// open reports whether the struct ends with an array of variable length, other than the
 // driver's data.
 func (a *cAggregate) open() bool {
 	if len(a.Fields) == 0 {

@@ -1,6 +1,6 @@
 package main
 
-// Facts that the headers lack.
+// Facts that are not in the headers.
 
 // anonymousEnums names enums without a tag, by their first constant.
 var anonymousEnums = map[string]string{
@@ -72,8 +72,8 @@ var enumAliases = map[string]string{
 	"ib_wq_type":      "ib_uverbs_wq_type",
 }
 
-// verbs are the names of methods and commands in libibverbs without "ibv_". The name
-// of a constant that is missing here is its own, in lower case.
+// verbs are the names of methods and commands in libibverbs without "ibv_". The default is
+// the constant's name in lower case.
 var verbs = map[string]string{
 	"UVERBS_METHOD_QUERY_GID_ENTRY":     "query_gid_ex",
 	"UVERBS_METHOD_CQ_CREATE":           "create_cq",
@@ -152,8 +152,8 @@ var driverData = []struct{ driver, verbs, in, out string }{
 	{"RDMA_DRIVER_MLX5", "create_flow", "mlx5_ib_create_flow", ""},
 }
 
-// objectOrder is the order of objects in the generated files: from the device, over
-// memory and queues, to the objects built on them.
+// objectOrder is the order of the objects in the generated files, for a reader: the device,
+// then memory and queues, then the objects built on them.
 var objectOrder = []string{
 	"UVERBS_OBJECT_DEVICE",
 	"UVERBS_OBJECT_ASYNC_EVENT",
@@ -216,7 +216,7 @@ var attrAliases = map[string]string{
 //	handle:ID                         a handle of that object
 //	array:MEANING:TYPE                a list to the payload's end; TYPE is u16, s32, struct:TAG...
 
-// attrTypes says what attributes mean where the kernel's declaration doesn't.
+// attrTypes has the meanings of attributes that the kernel's declarations don't state.
 var attrTypes = map[string]string{
 	"UVERBS_ATTR_CREATE_CQ_USER_HANDLE":        "hex",
 	"UVERBS_ATTR_CREATE_QP_USER_HANDLE":        "hex",
@@ -265,8 +265,8 @@ var attrTypes = map[string]string{
 	"MLX5_IB_ATTR_CREATE_FLOW_ARR_COUNTERS_DEVX_OFFSET": "array::u32",
 }
 
-// fieldTypes says what fields mean: of one struct ("tag.field"), or of all that
-// have a field of this name (".field").
+// fieldTypes has the meanings of fields: of one struct ("tag.field"), or of all structs
+// with a field of this name (".field").
 var fieldTypes = map[string]string{
 	".pd_handle": "handle:UVERBS_OBJECT_PD", ".cq_handle": "handle:UVERBS_OBJECT_CQ",
 	".send_cq_handle": "handle:UVERBS_OBJECT_CQ", ".recv_cq_handle": "handle:UVERBS_OBJECT_CQ",

@@ -260,7 +260,7 @@ func (k *kernelFile) payload(macro string) []string {
 	return words
 }
 
-// size returns a number, or the name of a type that has the size.
+// size returns a number, or the name of a type of that size.
 func (k *kernelFile) size(expr string) string {
 	expr = strings.ReplaceAll(strings.Join(strings.Fields(expr), " "), "( ", "(")
 	if n, ok := firmwareSizes[expr]; ok {

@@ -1,20 +1,19 @@
 // Uapigen writes the Go of package uapi, and the commands of package ioctl.
 //
-// Run it with "go generate ./uapi", on Debian, with gcc installed. That runs the
-// script generate, which gets the pinned headers of Debian's package linux-libc-dev
-// with the script headers. gcc compiles them; sizes, offsets and values come from
-// its debug information, so that nothing is typed by hand. kernel.txt has the facts
-// that only the kernel's sources state, and hints.go those that no C source states.
-// From both come package uapi's schema, which the decoder reads and commands are
-// checked against, and package ioctl's commands, which programs call.
+// Run it with "go generate ./uapi", on Debian, with gcc installed. That runs the script
+// generate, which gets the pinned headers of Debian's package linux-libc-dev with the
+// script headers. gcc compiles them; sizes, offsets and values come from its debug
+// information, so that nothing is typed by hand. Facts that only the kernel's sources have
+// are in kernel.txt, and facts that no C has in hints.go. From both come package uapi's
+// schema, for the decoder and the check of commands, and package ioctl's commands.
 //
 // For a new kernel release: change the release in the scripts, pin the headers in
 // headers-RELEASE.sha256, write kernel.txt from its source tree (of Debian's package
-// linux-source-RELEASE, for instance; it was 7.3.4 last) with
+// linux-source-RELEASE, for instance; last from 7.3.4) with
 //
 //	cd internal/uapigen && go run . -headers "$(./headers RELEASE)" -kernel TREE
 //
-// and run go generate and the tests of package uapi, which say what is missing.
+// and run go generate and the tests of package uapi, which report missing facts.
 package main
 
 import (

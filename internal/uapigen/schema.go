@@ -17,7 +17,7 @@ import (
 //go:embed kernel.txt
 var kernelFacts string
 
-// schemaMethod is a method as kernel.txt has it.
+// A schemaMethod is a method in kernel.txt.
 type schemaMethod struct {
 	driver, object, name string
 	attrs                []*schemaAttr
@@ -25,12 +25,12 @@ type schemaMethod struct {
 
 type schemaAttr struct {
 	name, kind string
-	words      []string // what follows the kind, without MANDATORY
+	words      []string // the words after the kind, without MANDATORY
 	mandatory  bool
 	elems      []string
 }
 
-// schema has the facts of kernel.txt, joined with the headers.
+// A schema has the facts of kernel.txt, joined with those of the headers.
 type schema struct {
 	g       *goABI
 	consts  map[string]uint64
@@ -63,7 +63,7 @@ func newSchema(g *goABI) (*schema, error) {
 	return s, s.failures()
 }
 
-// place returns an object's place in objectOrder.
+// place returns the place of an object in objectOrder.
 func (s *schema) place(object string) int {
 	i := slices.Index(objectOrder, object)
 	if i < 0 {
@@ -123,7 +123,7 @@ func (s *schema) fact(words []string) error {
 
 func (s *schema) errorf(f string, args ...any) { s.errs = append(s.errs, fmt.Sprintf(f, args...)) }
 
-// failures returns the errors that errorf has collected.
+// failures returns the errors passed to errorf.
 func (s *schema) failures() error {
 	if s.errs == nil {
 		return nil
@@ -153,8 +153,7 @@ func (s *schema) files() (map[string][]byte, error) {
 	return s.format(texts)
 }
 
-// format returns these Go files in gofmt's form, or the errors that errorf has
-// collected.
+// format returns these Go files in gofmt's form, or the errors passed to errorf.
 func (s *schema) format(texts map[string]string) (map[string][]byte, error) {
 	if err := s.failures(); err != nil {
 		return nil, err
@@ -182,8 +181,7 @@ func (s *schema) writeKernelEnums() string {
 	return b.String()
 }
 
-// intType returns the size and the sign of a C integer, as kernel.txt and the hints
-// name it.
+// intType returns the size and the sign of a C integer in kernel.txt and in hints.
 func intType(name string) (size int, signed, ok bool) {
 	switch name {
 	case "u8", "u16", "u32", "u64", "s32":
@@ -353,8 +351,7 @@ func (s *schema) writeStructs() string {
 	return b.String()
 }
 
-// attrName shortens an attribute's name by the prefix that it shares with its
-// siblings.
+// attrName shortens an attribute's name by the prefix that it shares with its siblings.
 func (s *schema) attrName(c string) string {
 	if n, ok := attrNames[c]; ok {
 		return n
@@ -562,7 +559,7 @@ func (s *schema) writeMethods() string {
 			}
 			if driver != "core" {
 				if drivers[driver][o.Name] == nil {
-					continue // as the core has it
+					continue // as in the core
 				}
 				for m, v := range drivers[driver][o.Name] {
 					methods[m] = v

@@ -1,6 +1,5 @@
-// Package gvisor checks commands as gVisor does. A sandbox in gVisor sees an RDMA device through a
-// proxy, which forwards the commands that it knows and refuses the others. Package gvisor is for
-// tests.
+// Package gvisor checks commands against gVisor's list, for tests. A sandbox in gVisor accesses an
+// RDMA device through a proxy, which forwards the commands that it knows and refuses the others.
 package gvisor
 
 import (
@@ -34,7 +33,7 @@ type Attr struct {
 // maxAttrs is the largest number of attributes.
 const maxAttrs = 64
 
-// known has the table: the attributes of each method, with the greatest length of each, and the
+// known returns the parsed table: each method's attributes with their maximum lengths, and the
 // write commands.
 var known = sync.OnceValue(func() (k struct {
 	methods map[string]map[string]int
@@ -60,7 +59,8 @@ var known = sync.OnceValue(func() (k struct {
 	return k
 })
 
-// Refused returns the part of a command that gVisor refuses, or "" if it forwards the command.
+// Refused returns the part of a command that gVisor refuses, or "" if gVisor forwards the
+// command.
 func Refused(c Command) string {
 	k := known()
 	if c.Method == "" {
@@ -87,15 +87,14 @@ func Refused(c Command) string {
 	return ""
 }
 
-// Refusals collects the parts of commands that gVisor refuses. Its methods are safe for concurrent
-// use.
+// Refusals collects the refused parts of commands. Its methods are safe for concurrent use.
 type Refusals struct {
 	mu       sync.Mutex
 	refused  map[string]bool
 	commands int
 }
 
-// Look checks a command.
+// Look checks a command, and records a refusal.
 func (r *Refusals) Look(c Command) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,15 +107,15 @@ func (r *Refusals) Look(c Command) {
 	}
 }
 
-// Commands returns how many commands were checked.
+// Commands returns the number of checked commands.
 func (r *Refusals) Commands() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.commands
 }
 
-// Compare compares the refusals with the list in a file. It returns the refusals that the list
-// lacks, and the entries of the list that were not refused.
+// Compare compares the refusals with the list in a file. more are the refusals missing in the
+// list, and less are the list's entries that were not refused.
 func (r *Refusals) Compare(file string) (more, less []string, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
