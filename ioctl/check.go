@@ -8,8 +8,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// passed caches the shapes of commands that have passed the check, indexed by their upper 8
-// bits.
+// passed caches the shapes of commands that have passed the check, indexed by their upper 8 bits.
 var passed [256]atomic.Uint64
 
 // check checks the command against the schema, unless a command of this shape has passed
@@ -150,8 +149,7 @@ func (c *Cmd) checkWrite(w *uapi.WriteCommand) error {
 	return nil
 }
 
-// checkStruct checks a payload against its struct. The kernel needs at least least bytes of
-// it.
+// checkStruct checks a payload against its struct. The kernel needs at least least bytes of it.
 func checkStruct(side string, s *uapi.Struct, least int, a *uapi.IbUverbsAttr) error {
 	switch {
 	case s == nil && a == nil:

@@ -133,8 +133,7 @@ func (c *Call) decodeIn(a *CallAttr, mem Memory, budget *int) {
 	var v Value
 	switch {
 	case a.Spec == nil:
-		// The pointer may be that of an output. Decode the bytes nevertheless: no type is
-		// known.
+		// The pointer may be that of an output. Decode the bytes nevertheless: no type is known.
 		v = c.decodePayload(a, nil, mem, budget, true)
 		if a.Raw.Len == 0 {
 			v = Value{Type: &uapi.Type{Kind: uapi.TypeUint, Size: 8, Hex: true}, Num: a.Raw.Data}

@@ -124,8 +124,7 @@ func decodeFields(s *uapi.Struct, b []byte) []NamedValue {
 	return out
 }
 
-// isFiller reports whether a field is reserved. Such a field is shown only if it isn't
-// zero.
+// isFiller reports whether a field is reserved. Such a field is shown only if it isn't zero.
 func isFiller(cname string) bool {
 	return cname == "pad" || strings.HasPrefix(cname, "reserved") || strings.HasSuffix(cname, "_reserved") || strings.HasPrefix(cname, "rsvd")
 }
@@ -160,6 +159,5 @@ func decodeArray(t *uapi.Type, b []byte) Value {
 	return v
 }
 
-// DecodeStruct decodes b as the struct. It accepts any b: fields beyond the end of b are
-// missing.
+// DecodeStruct decodes b as the struct. It accepts any b: fields beyond the end of b are missing.
 func DecodeStruct(s *uapi.Struct, b []byte) []NamedValue { return decodeFields(s, b) }

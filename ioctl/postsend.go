@@ -36,8 +36,7 @@ func (p *PostSend) Init(qp uint32) {
 			InWords:  uint16(postSendLen / 4),
 			OutWords: uint16(unsafe.Sizeof(postSend{}.resp) / 4),
 		},
-		// The kernel requires at least its struct's size, although the command has no
-		// requests.
+		// The kernel requires at least its struct's size, although the command has no requests.
 		post: uapi.IbUverbsPostSend{QpHandle: qp, WqeSize: uint32(unsafe.Sizeof(uapi.IbUverbsSendWr{}))},
 	}
 	p.pin.Pin(p.cmd)

@@ -142,8 +142,7 @@ type Importer interface {
 
 // A QPOpener is a Context of a device with XRC. Contexts need not implement it.
 type QPOpener interface {
-	// OpenQP returns the provider's part of an existing XRC target QP. Adopt isn't called
-	// for it.
+	// OpenQP returns the provider's part of an existing XRC target QP. Adopt isn't called for it.
 	OpenQP(qpn uint32) QP
 }
 
@@ -225,8 +224,7 @@ type WQ interface {
 	PostRecv(wrs []RecvWR) (n int, err error)
 	// Modify adds the provider's part.
 	Modify(cmd ioctl.WriteExModifyWq)
-	// Reset empties the queue, which the device no longer uses. Verbs then calls the CQ's
-	// ForgetWQ.
+	// Reset empties the queue, which the device no longer uses. Verbs then calls the CQ's ForgetWQ.
 	Reset()
 	Release()
 }
@@ -291,9 +289,8 @@ type QPInit struct {
 	Sign           bool // work requests have signatures
 	Single         bool // one goroutine at a time posts sends, so the QP's own doorbell needs no lock
 
-	// Scatter is not nil if CQEs may contain short messages. It copies data to the address
-	// that a work request names, and reports whether all of the destination is registered
-	// memory.
+	// Scatter is not nil if CQEs may contain short messages. It copies data to the address that a
+	// work request names, and reports whether all of the destination is registered memory.
 	Scatter func(lkey uint32, addr uint64, data []byte) bool
 
 	// The device's capabilities: atomic operations; checksum offload for raw packets;
@@ -419,8 +416,7 @@ type SRQ interface {
 	Adopt(handle uint32, granted *SRQInit) error
 	PostRecv(wrs []RecvWR) (n int, err error)
 
-	// Modify adds the provider's part. If the command has resized the queue, verbs calls
-	// Remap.
+	// Modify adds the provider's part. If the command has resized the queue, verbs calls Remap.
 	Modify(cmd ioctl.WriteModifySrq) error
 	Remap() error
 

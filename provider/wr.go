@@ -73,8 +73,7 @@ type Remote struct {
 // immediate, an RDMA write or an RDMA read, whose data is one piece of memory. Package
 // verbs has only checked that the QP's type supports the operation.
 //
-// It has few words, because the number of stores before the doorbell determines the cost of
-// a post.
+// It has few words, because the number of stores before the doorbell determines the cost of a post.
 type Short struct {
 	WRID       uint64
 	Operation  uint64 // Opcode in the lower half, Flags in the upper

@@ -25,8 +25,7 @@
 // that returns a pointer to it: [RxeSendWrWr.Rdma].
 //
 // A flexible array at the end of a struct is not in the Go struct. A constant such as
-// [RxeQueueBufDataOffset] is its offset, except for driver_data, which begins at the
-// struct's end.
+// [RxeQueueBufDataOffset] is its offset, except for driver_data, which begins at the struct's end.
 //
 // Fields are in the host's byte order, unless documented otherwise. Layouts are those of
 // 64-bit architectures.

@@ -71,10 +71,9 @@ func RSSData(driver RdmaDriverId) *Struct {
 	return nil
 }
 
-// DriverData returns the structs of a driver's UVERBS_ATTR_UHW_IN and UVERBS_ATTR_UHW_OUT for
-// a verb ([Method].Verb or [WriteCommand].Name). A struct is nil if the driver has none, or
-// if it is unknown. Older kernels have shorter versions of the structs, and newer kernels
-// longer ones.
+// DriverData returns the structs of a driver's UVERBS_ATTR_UHW_IN and UVERBS_ATTR_UHW_OUT for a
+// verb ([Method].Verb or [WriteCommand].Name). A struct is nil if the driver has none, or if it is
+// unknown. Older kernels have shorter versions of the structs, and newer kernels longer ones.
 func DriverData(driver RdmaDriverId, verb string) (in, out *Struct) {
 	for i := range driverStructs {
 		if d := &driverStructs[i]; d.driver == driver && d.verb == verb {

@@ -50,13 +50,12 @@ func typeNamed(name string) qpTypes {
 	return 0
 }
 
-// transitions has the changes from one state to another, of all types. It is the state
-// machine of the InfiniBand specification (11.2.5.2, "QP/EE state transition properties"),
-// as the kernel enforces it (ib_modify_qp_is_ok), mlx5's driver for DC, and efa's for SRD.
-// In addition, every state can change to RESET, and every state except RESET to ERR,
-// without attributes, except for a DCT. The kernel's table also has moves out of SQE for
-// QPs that can never be in it, and moves of raw packet QPs to SQD and back, which no driver
-// supports.
+// transitions has the changes from one state to another, of all types. It is the state machine of
+// the InfiniBand specification (11.2.5.2, "QP/EE state transition properties"), as the kernel
+// enforces it (ib_modify_qp_is_ok), mlx5's driver for DC, and efa's for SRD. In addition, every
+// state can change to RESET, and every state except RESET to ERR, without attributes, except for a
+// DCT. The kernel's table also has moves out of SQE for QPs that can never be in it, and moves of
+// raw packet QPs to SQD and back, which no driver supports.
 var transitions = [IB_QPS_ERR + 1][IB_QPS_ERR + 1][]transition{
 	IB_QPS_RESET: {
 		IB_QPS_INIT: {

@@ -80,9 +80,8 @@ type Attr struct {
 	// ZeroTrailing: the payload may be longer than MaxLen if the rest is zero.
 	ZeroTrailing bool
 
-	// MinLen and MaxLen limit the payload's length, in bytes for AttrPtrIn and AttrPtrOut,
-	// in handles for AttrIDRArray. MaxLen is negative if the protocol's 65535 is the only
-	// limit.
+	// MinLen and MaxLen limit the payload's length, in bytes for AttrPtrIn and AttrPtrOut, in
+	// handles for AttrIDRArray. MaxLen is negative if the protocol's 65535 is the only limit.
 	MinLen, MaxLen int
 
 	Name  string // "CQE"

@@ -52,10 +52,9 @@ type Event struct {
 
 const opEvents = "wait for asynchronous event"
 
-// Events subscribes to the device's asynchronous events (ibv_get_async_event), and returns
-// an iterator over them. Events need no acknowledgement. Any number of subscribers may
-// exist. Each receives all events that occur after its call of Events, even before its loop
-// begins.
+// Events subscribes to the device's asynchronous events (ibv_get_async_event), and returns an
+// iterator over them. Events need no acknowledgement. Any number of subscribers may exist. Each
+// receives all events that occur after its call of Events, even before its loop begins.
 //
 // An event that recurs before the subscriber has received it is delivered once. So the
 // number of objects bounds the memory for a slow subscriber. Undelivered events of an

@@ -25,9 +25,8 @@ type BufferPoolOptions struct {
 	// registered one by one.
 	SlabBytes int
 
-	// Register registers n bytes. The default is PD.AllocMR. For a pool of GPU memory,
-	// Register exports n bytes as a dma-buf and returns the MR of PD.RegDmabufMR. The pool
-	// closes the MR.
+	// Register registers n bytes. The default is PD.AllocMR. For a pool of GPU memory, Register
+	// exports n bytes as a dma-buf and returns the MR of PD.RegDmabufMR. The pool closes the MR.
 	Register func(n int) (*MR, error)
 }
 
@@ -45,8 +44,7 @@ type BufferPoolOptions struct {
 //	b = pool.Completed(wcs[0].WRID) // the reference is the caller's again
 //	b.Release()
 //
-// A caller that needs the buffer beside the request calls Retain before posting, and
-// Release later.
+// A caller that needs the buffer beside the request calls Retain before posting, and Release later.
 type BufferPool struct {
 	pd *PD
 	o  BufferPoolOptions

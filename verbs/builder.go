@@ -19,8 +19,7 @@ type SendBuilder struct {
 	// The lock of the send queue protects all fields but qp.
 	qp *QP
 	// Requests of the usual kinds take the short path: short[:n] are not yet passed to the
-	// provider. If there is no short path, n is noShort. While no batch is being built, n
-	// is ended.
+	// provider. If there is no short path, n is noShort. While no batch is being built, n is ended.
 	n     int
 	short [shorts]provider.Short
 

@@ -10,9 +10,8 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A CompChannel is a completion channel: a file descriptor on which the kernel delivers the
-// events of armed CQs. Any number of CQs may share it. Its methods are safe for concurrent
-// use.
+// A CompChannel is a completion channel: a file descriptor on which the kernel delivers the events
+// of armed CQs. Any number of CQs may share it. Its methods are safe for concurrent use.
 //
 // A program needs a channel in two cases: for one goroutine that waits for many CQs with
 // CompChannel.Wait, and for goroutines that wait on several busy CQs, each with its own
@@ -117,10 +116,9 @@ func (ch *CompChannel) Wait(ctx context.Context) (*CQ, error) {
 	}
 }
 
-// SyscallConn returns access to the channel's file descriptor, for programs that wait with
-// an event loop of their own, such as epoll. The descriptor is readable when an event
-// waits. After Close, or when the driver reports the device's removal, it has an error or
-// hangs up.
+// SyscallConn returns access to the channel's file descriptor, for programs that wait with an event
+// loop of their own, such as epoll. The descriptor is readable when an event waits. After Close, or
+// when the driver reports the device's removal, it has an error or hangs up.
 //
 // Only Control works: Wait reads the events. The caller must neither close nor read the
 // descriptor, nor make it blocking. The channel owns it, and Close closes it.

@@ -7,9 +7,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An Endpoint describes a queue pair to the peer that connects to it. QP.Endpoint returns
-// one. Programs exchange endpoints over any channel, such as TCP; encoding/json encodes
-// them.
+// An Endpoint describes a queue pair to the peer that connects to it. QP.Endpoint returns one.
+// Programs exchange endpoints over any channel, such as TCP; encoding/json encodes them.
 type Endpoint struct {
 	QPN         uint32 `json:"qpn"`            // 24 bits
 	PSN         uint32 `json:"psn"`            // 24 bits: packet sequence number of the first packet that the QP sends
@@ -79,10 +78,9 @@ func (qp *QP) Endpoint(gid GIDEntry) (Endpoint, error) {
 
 const maxPSN = 0xffffff
 
-// PathTo returns the path from the QP's endpoint to a peer's, with a hop limit of 64, for
-// CreateAH or, perhaps changed, for Modify. The path is global over RoCE and efa, and over
-// InfiniBand if the port requires that or the peer is in another subnet. Endpoint must be
-// called first.
+// PathTo returns the path from the QP's endpoint to a peer's, with a hop limit of 64, for CreateAH
+// or, perhaps changed, for Modify. The path is global over RoCE and efa, and over InfiniBand if the
+// port requires that or the peer is in another subnet. Endpoint must be called first.
 func (qp *QP) PathTo(peer Endpoint) (AHAttr, error) {
 	const op = "find path"
 	if err := hold(op, qp.base()); err != nil {
@@ -239,9 +237,8 @@ type ActivateOptions struct {
 	Access AccessFlags // what peers may do beside sending: AccessRemoteWrite and so on
 }
 
-// Activate moves a UD, RawPacket, DCI or SRD queue pair from RESET to RTS, in which it can send
-// and receive. It moves a DCT to RTR, in which it receives and gets its number; a DCT has no
-// RTS.
+// Activate moves a UD, RawPacket, DCI or SRD queue pair from RESET to RTS, in which it can send and
+// receive. It moves a DCT to RTR, in which it receives and gets its number; a DCT has no RTS.
 //
 // If Activate fails, the QP may be in INIT or RTR. To try again, Modify it to QPReset first. A
 // DCT can't go back: close it.

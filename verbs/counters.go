@@ -83,8 +83,7 @@ func (k *Counters) Read() ([]uint64, error) {
 	return values, nil
 }
 
-// Close destroys the counters (ibv_destroy_counters). It returns ErrBusy while a flow uses
-// them.
+// Close destroys the counters (ibv_destroy_counters). It returns ErrBusy while a flow uses them.
 func (k *Counters) Close() error {
 	return k.base().end("destroy counters",
 		func() error { return k.destroy(ioctl.NewCountersDestroy()) },

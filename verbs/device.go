@@ -77,8 +77,7 @@ func (d *DeviceInfo) open(file *ioctl.File) (*Device, error) {
 	return d.openAs("open device", file, func(dev *Device, p *provider.Provider) error { return dev.getContext(p, nil) })
 }
 
-// openAs makes a Device from the device's file. The function context makes the provider's
-// context.
+// openAs makes a Device from the device's file. The function context makes the provider's context.
 func (d *DeviceInfo) openAs(op string, file *ioctl.File, context func(*Device, *provider.Provider) error) (*Device, error) {
 	dev := &Device{info: d, file: file, members: members{named: make(map[uint64]member)}, idle: make(chan struct{}, 1)}
 	if err := dev.start(context); err != nil {
@@ -246,11 +245,10 @@ func (d *Device) member(id uint64) member {
 	return d.members.named[id]
 }
 
-// Close closes all remaining objects of the device, in order, and then the device. Later
-// verbs return ErrClosed, and waits for events end with ErrClosed. Close waits for running
-// verbs. While QP.Sends builds a batch, Close returns ErrBusy. If Close fails, the
-// remaining objects stay as they are, and it may be called again. Closing a closed Device
-// does nothing.
+// Close closes all remaining objects of the device, in order, and then the device. Later verbs
+// return ErrClosed, and waits for events end with ErrClosed. Close waits for running verbs. While
+// QP.Sends builds a batch, Close returns ErrBusy. If Close fails, the remaining objects stay as
+// they are, and it may be called again. Closing a closed Device does nothing.
 func (d *Device) Close() error {
 	const op = "close device"
 	if d == nil || d.file == nil {

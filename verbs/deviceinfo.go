@@ -42,9 +42,8 @@ func (d *DeviceInfo) Name() string {
 	return d.name
 }
 
-// Index returns the device's number in the kernel (ibv_get_device_index). The number stays the
-// same while the device exists, even when it is renamed. It has no relation to the number in
-// Node.
+// Index returns the device's number in the kernel (ibv_get_device_index). The number stays the same
+// while the device exists, even when it is renamed. It has no relation to the number in Node.
 func (d *DeviceInfo) Index() (uint32, error) {
 	const op = "get device index"
 	switch {
@@ -170,9 +169,8 @@ func Devices() ([]*DeviceInfo, error) {
 }
 
 // Open opens the selected device. The selector is a device's name ("rxe0"), its node GUID
-// ("5054:00ff:fe12:3456", with or without colons) or one of its network interfaces
-// ("eth0"). Open tries them in this order. An empty selector selects the first device that
-// can be opened.
+// ("5054:00ff:fe12:3456", with or without colons) or one of its network interfaces ("eth0"). Open
+// tries them in this order. An empty selector selects the first device that can be opened.
 //
 // If there is no such device, the error matches ErrNoDevice.
 func Open(selector string) (*Device, error) {

@@ -32,8 +32,7 @@ type header struct {
 	len, cap int
 }
 
-// as converts a slice to one of another type with the same layout, hidden from escape
-// analysis.
+// as converts a slice to one of another type with the same layout, hidden from escape analysis.
 func as[To, From any](s []From) []To {
 	h := header{noescape(unsafe.Pointer(unsafe.SliceData(s))), len(s), len(s)}
 	return *(*[]To)(unsafe.Pointer(&h))

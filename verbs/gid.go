@@ -183,9 +183,8 @@ func (d *Device) FindGID(s GIDSelector) (GIDEntry, error) {
 	return table.Find(s)
 }
 
-// QueryGID returns one entry of a port's GID table (ibv_query_gid_ex). Ports count from 1,
-// indices from 0 to PortAttr.GIDTableLen-1. For an index without an entry, the errno is
-// ENODATA.
+// QueryGID returns one entry of a port's GID table (ibv_query_gid_ex). Ports count from 1, indices
+// from 0 to PortAttr.GIDTableLen-1. For an index without an entry, the errno is ENODATA.
 func (d *Device) QueryGID(port, index int) (GIDEntry, error) {
 	e, err := d.gid(port, index)
 	if err != nil {

@@ -150,9 +150,8 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	return pd, nil
 }
 
-// ImportMR is ImportPD for an MR, which should belong to this PD (ibv_import_mr). The MR
-// has no Bytes, and its Access is unknown. If the kernel doesn't report the address, Addr
-// is 0.
+// ImportMR is ImportPD for an MR, which should belong to this PD (ibv_import_mr). The MR has no
+// Bytes, and its Access is unknown. If the kernel doesn't report the address, Addr is 0.
 func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	const op = "import MR"
 	if err := hold(op, pd.base()); err != nil {

@@ -2,8 +2,7 @@ package verbs
 
 import "errors"
 
-// The errors for verbs that iWARP lacks. The provider refuses the work requests that it
-// lacks.
+// The errors for verbs that iWARP lacks. The provider refuses the work requests that it lacks.
 var (
 	errIWARPTypes     = errors.New("iWARP has only RC queue pairs")
 	errIWARPDatagrams = errors.New("iWARP has no datagrams, and so no address handles")

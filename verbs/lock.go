@@ -8,24 +8,21 @@ import (
 	"github.com/goverbs/goverbs/internal/spin"
 )
 
-// A queueLock serialises the users of one queue. With single set, there must be only one
-// user at a time: the queueLock doesn't lock, and only detects a second user, without
-// atomics.
+// A queueLock serialises the users of one queue. With single set, there must be only one user at a
+// time: the queueLock doesn't lock, and only detects a second user, without atomics.
 //
-// A sync.Mutex would be too slow. Its Unlock is a read-modify-write instruction, for which
-// amd64 waits until a doorbell has left the processor. That takes longer than the rest of a
-// post. The Unlock of a queueLock is an ordinary store. It can't know of waiters, so they
-// spin, as with rdma-core's spin locks. The lock is held for nanoseconds, except by verbs
-// that change the queue. waiting counts the waiters that have spun for so long that they
-// yield.
+// A sync.Mutex would be too slow. Its Unlock is a read-modify-write instruction, for which amd64
+// waits until a doorbell has left the processor. That takes longer than the rest of a post. The
+// Unlock of a queueLock is an ordinary store. It can't know of waiters, so they spin, as with
+// rdma-core's spin locks. The lock is held for nanoseconds, except by verbs that change the queue.
+// waiting counts the waiters that have spun for so long that they yield.
 type queueLock struct {
 	held    uint32 // 0, 1, or heldByBatch
 	single  bool
 	waiting int32
 }
 
-// heldByBatch is the value of queueLock.held while QP.Sends builds a batch. Building may
-// take long.
+// heldByBatch is the value of queueLock.held while QP.Sends builds a batch. Building may take long.
 const heldByBatch = 2
 
 func (l *queueLock) Lock() {

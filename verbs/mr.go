@@ -442,9 +442,8 @@ func (mr *MR) Access() AccessFlags {
 	return mr.access
 }
 
-// SGE returns the scatter/gather entry for n bytes at offset off. Like a slice expression,
-// it panics if they are out of range. It also panics if n is 4 GiB or more, too long for an
-// entry.
+// SGE returns the scatter/gather entry for n bytes at offset off. Like a slice expression, it
+// panics if they are out of range. It also panics if n is 4 GiB or more, too long for an entry.
 func (mr *MR) SGE(off, n int) SGE {
 	if off|n < 0 || uint64(off+n) > mr.length || uint64(n) > math.MaxUint32 {
 		panic(outOfRange{off, n, mr.length})

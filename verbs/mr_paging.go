@@ -68,8 +68,7 @@ const (
 	AdvicePrefetch Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH)
 	// AdvicePrefetchWrite prepares the memory for writes. The MR must allow local writes.
 	AdvicePrefetchWrite Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_WRITE)
-	// AdvicePrefetchNoFault maps for the device the pages that are in RAM, and loads no
-	// others.
+	// AdvicePrefetchNoFault maps for the device the pages that are in RAM, and loads no others.
 	AdvicePrefetchNoFault Advice = Advice(uapi.IB_UVERBS_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
 )
 

@@ -77,9 +77,8 @@ func (mw *MW) RKey() uint32 {
 	return mw.ref.RKey.Load()
 }
 
-// Remote returns the window's key and the address of its first byte, for a peer, as of the
-// last bind. Like RKey, it changes when a bind is posted, and is valid only after the bind's
-// completion.
+// Remote returns the window's key and the address of its first byte, for a peer, as of the last
+// bind. Like RKey, it changes when a bind is posted, and is valid only after the bind's completion.
 func (mw *MW) Remote() Remote {
 	if mw == nil {
 		return Remote{}

@@ -65,8 +65,7 @@ type member interface {
 	Close() error
 }
 
-// hold holds all objects, or none of them, while a verb runs. They must belong to one
-// Device.
+// hold holds all objects, or none of them, while a verb runs. They must belong to one Device.
 func hold(op string, objects ...*object) error {
 	for i, o := range objects {
 		err := o.holdOne(op)
@@ -205,8 +204,7 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 // closed reports whether the object is closed.
 func (o *object) closed() bool { return o.holds.Load() < 0 }
 
-// destroy runs the command that destroys the object in the kernel, unless the object is
-// imported.
+// destroy runs the command that destroys the object in the kernel, unless the object is imported.
 func (o *object) destroy(cmd destroyCmd) error {
 	if o.imported {
 		cmd.Release()

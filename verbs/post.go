@@ -119,9 +119,8 @@ func (qp *QP) PostSend(wrs ...SendWR) (n int, err error) {
 	return n, err
 }
 
-// postSendSlow waits for the lock and checks every request completely. PostSend calls it
-// when the lock isn't free. Because it is a tail call, PostSend saves nothing across the
-// wait.
+// postSendSlow waits for the lock and checks every request completely. PostSend calls it when the
+// lock isn't free. Because it is a tail call, PostSend saves nothing across the wait.
 func (qp *QP) postSendSlow(wrs []SendWR) (n int, err error) {
 	qp.sendMu.Lock()
 	n, err = qp.postSend(wrs, false)
@@ -166,8 +165,7 @@ const (
 	sendsAndWrites = 1<<OpSend | 1<<OpSendImm | 1<<OpSendInv | 1<<OpRDMAWrite | 1<<OpRDMAWriteImm
 )
 
-// addressed reports whether a request has a valid address, on a QP whose requests need an
-// address.
+// addressed reports whether a request has a valid address, on a QP whose requests need an address.
 func (qp *QP) addressed(wr *SendWR) bool {
 	ah := wr.AH
 	return ah != nil && ah.pd == qp.pd && ah.holds.Load() >= 0 && wr.RemoteQPN <= maxQPN
@@ -184,8 +182,7 @@ func (qp *QP) allAddressed(wrs []SendWR) bool {
 
 const maxQPN = 0xffffff
 
-// postSend checks each request completely, and posts the requests before the first invalid
-// one.
+// postSend checks each request completely, and posts the requests before the first invalid one.
 func (qp *QP) postSend(wrs []SendWR, more bool) (n int, err error) {
 	if err = qp.sendable(); err != nil {
 		return 0, err

@@ -66,10 +66,9 @@ type QPCap struct {
 	MaxSendWR int // outstanding work requests
 	MaxRecvWR int // outstanding receives; ignored with an SRQ
 
-	// MaxSendSGE and MaxRecvSGE are the maximum numbers of scatter/gather entries of a send
-	// and of a receive. In QPOptions, 0 stands for 1, and a negative number for none: then
-	// sends have inline data or no data, and receives take no data. MaxRecvSGE is ignored
-	// with an SRQ.
+	// MaxSendSGE and MaxRecvSGE are the maximum numbers of scatter/gather entries of a send and of
+	// a receive. In QPOptions, 0 stands for 1, and a negative number for none: then sends have
+	// inline data or no data, and receives take no data. MaxRecvSGE is ignored with an SRQ.
 	MaxSendSGE int
 	MaxRecvSGE int // see MaxSendSGE
 

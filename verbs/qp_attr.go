@@ -277,8 +277,7 @@ func (qp *QP) query() (ioctl.WriteQueryQp, error) {
 		cmd.Release()
 		return ioctl.WriteQueryQp{}, err
 	}
-	// An iWARP QP never returns to RESET, but siw before Linux 6.11 reports RESET for every
-	// QP.
+	// An iWARP QP never returns to RESET, but siw before Linux 6.11 reports RESET for every QP.
 	if state := QPState(cmd.Resp.QpState); state != QPReset || !qp.dev.iwarp() {
 		qp.setState(state)
 	}

@@ -13,10 +13,9 @@ type RateLimit struct {
 	// Rate is in kb/s, within DeviceAttr.PacketPacing. 0 ends the limit.
 	Rate uint32
 
-	// MaxBurst is the number of bytes that may be sent at once, faster than the rate.
-	// TypicalPacket is the usual length of a packet, which helps the device to pace. 0
-	// leaves them to the device. Only devices with PacketPacingCaps.Burst take other
-	// values.
+	// MaxBurst is the number of bytes that may be sent at once, faster than the rate. TypicalPacket
+	// is the usual length of a packet, which helps the device to pace. 0 leaves them to the device.
+	// Only devices with PacketPacingCaps.Burst take other values.
 	MaxBurst      uint32
 	TypicalPacket uint16 // in bytes
 }

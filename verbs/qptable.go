@@ -44,8 +44,7 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// leave removes a QP. If the kernel has already given the number to another QP, that QP
-// stays.
+// leave removes a QP. If the kernel has already given the number to another QP, that QP stays.
 func (t *qpTable) leave(qp *QP, num uint32) {
 	if slot := t.slot(num); slot != nil {
 		slot.CompareAndSwap(qp, nil)

@@ -125,8 +125,7 @@ type CQModerationCaps struct {
 }
 
 // CQECompression is a format of compressed completions, or a set of formats
-// (MLX5DV_CQE_RES_FORMAT_*). The format determines what each completion keeps beside its
-// length.
+// (MLX5DV_CQE_RES_FORMAT_*). The format determines what each completion keeps beside its length.
 type CQECompression uint8
 
 const (

@@ -58,8 +58,7 @@ func RateOf(mbps int) Rate {
 	return RateMax
 }
 
-// Mbps returns the rate in Mb/s (ibv_rate_to_mbps), or 0 for RateMax and for an unknown
-// Rate.
+// Mbps returns the rate in Mb/s (ibv_rate_to_mbps), or 0 for RateMax and for an unknown Rate.
 func (r Rate) Mbps() int {
 	for _, x := range rates {
 		if x.rate == r {

@@ -54,9 +54,8 @@ func (d *Device) deviceGone() {
 	}
 }
 
-// explain marks an error of the kernel that the device's removal has caused. After a
-// removal, uverbs returns EIO. But drivers also return EIO when a device fails a single
-// command.
+// explain marks an error of the kernel that the device's removal has caused. After a removal,
+// uverbs returns EIO. But drivers also return EIO when a device fails a single command.
 func (d *Device) explain(err error) error {
 	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && d.lost() {
 		return &removedError{err}
@@ -64,8 +63,7 @@ func (d *Device) explain(err error) error {
 	return err
 }
 
-// lost reports whether the device is gone. It runs QUERY_DEVICE, for which uverbs needs no
-// driver.
+// lost reports whether the device is gone. It runs QUERY_DEVICE, for which uverbs needs no driver.
 func (d *Device) lost() bool {
 	if d.removal.gone.Load() {
 		return true

@@ -119,8 +119,7 @@ func (t TagMatching) check(op string, o *SRQOptions, limits *DeviceAttr) error {
 	return nil
 }
 
-// operate creates the QP for operations on the list of tags: an RC QP that is connected to
-// itself.
+// operate creates the QP for operations on the list of tags: an RC QP that is connected to itself.
 func (srq *SRQ) operate(op string, pd *PD, o *SRQOptions) error {
 	tags, ok := srq.prov.(provider.TagMatcher)
 	if !ok {
@@ -181,10 +180,9 @@ func (srq *SRQ) endTags() error {
 // rendezvous arrives later: then a second completion has WCTagData. A message without a
 // match is unexpected. It goes to a receive as a whole, with WCTagRecv and neither flag.
 //
-// After an unexpected message, which may be meant for a tag that is about to be added, added
-// tags match nothing until the device knows that the program has handled the message.
-// TagCount, with any operation, reports the number of handled messages. WCTagSyncNeeded asks
-// for that.
+// After an unexpected message, which may be meant for a tag that is about to be added, added tags
+// match nothing until the device knows that the program has handled the message. TagCount, with any
+// operation, reports the number of handled messages. WCTagSyncNeeded asks for that.
 //
 // If the error matches ErrQueueFull, poll completions first.
 func (srq *SRQ) PostTagOps(ops []TagOp) (n int, err error) {

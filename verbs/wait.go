@@ -77,13 +77,11 @@ func (cq *CQ) wait(ctx, inTurn context.Context, poll func() (int, error)) (int, 
 	}
 }
 
-// All returns an iterator over the completions, which waits as PollWait does. It polls them
-// one by one: when a loop ends early, the other completions stay in the queue for the next
-// loop.
+// All returns an iterator over the completions, which waits as PollWait does. It polls them one by
+// one: when a loop ends early, the other completions stay in the queue for the next loop.
 //
-// The iterator ends after an error of PollWait, except a *CQEError, which the next
-// completions follow. A failed request is not such an error: its completion's Err returns
-// the error.
+// The iterator ends after an error of PollWait, except a *CQEError, which the next completions
+// follow. A failed request is not such an error: its completion's Err returns the error.
 //
 //	for wc, err := range cq.All(ctx) {
 //		if err != nil {

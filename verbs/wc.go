@@ -68,10 +68,9 @@ type WCEx struct {
 	// Device.RawClock reads.
 	Timestamp uint64
 
-	// WallClock is the same time on the system's clock. The kernel adjusts the translation
-	// from time to time, so times may be off by microseconds. Without WCFieldTimestamp, an
-	// mlx5 adapter with a real-time clock, which PTP may have set, reports that clock without
-	// translation.
+	// WallClock is the same time on the system's clock. The kernel adjusts the translation from
+	// time to time, so times may be off by microseconds. Without WCFieldTimestamp, an mlx5 adapter
+	// with a real-time clock, which PTP may have set, reports that clock without translation.
 	WallClock time.Time
 
 	// FlowTag is the tag of the flow rule that steered the packet to a RawPacket QP, for

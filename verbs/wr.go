@@ -105,8 +105,7 @@ type SendWR struct {
 	RemoteQKey uint32 // UD: the Q_Key that the receiving QP expects
 	DCKey      uint64 // the DCT's QPOptions.DCKey
 
-	// Header and MSS are for OpTSO: the header of each segment, and the maximum size of its
-	// data.
+	// Header and MSS are for OpTSO: the header of each segment, and the maximum size of its data.
 	Header []byte
 	MSS    uint16 // in bytes
 
@@ -114,9 +113,8 @@ type SendWR struct {
 	// mlx5dv.QPOptions.Streams.
 	DCStream uint16
 
-	// RemoteSRQN is for XRCSend: SRQ.Num of the peer's SRQ that receives the message.
-	// Writes, reads and atomics need it, too: the peer looks up the key of Remote in that
-	// SRQ's PD.
+	// RemoteSRQN is for XRCSend: SRQ.Num of the peer's SRQ that receives the message. Writes, reads
+	// and atomics need it, too: the peer looks up the key of Remote in that SRQ's PD.
 	RemoteSRQN uint32
 
 	// MW, Bind and NewRKey are for OpBindMW, of type 2 windows. NewRKey is the window's key
@@ -140,8 +138,7 @@ type MWBindInfo struct {
 	Access AccessFlags // what a peer may do
 }
 
-// A FlushType is the scope in which OpFlush makes earlier writes visible. Types can be
-// combined.
+// A FlushType is the scope in which OpFlush makes earlier writes visible. Types can be combined.
 type FlushType uint8
 
 const (

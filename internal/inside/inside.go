@@ -1,8 +1,7 @@
-// Package inside gives packages for a driver's own verbs, such as mlx5dv, access to the
-// internals of package verbs: the device's file, the kernel's handles, and the provider's
-// parts. Programs can't import it, so it promises them nothing. Package verbs sets its
-// variables. Package inside imports neither verbs nor mlx5dv, so imports point in one direction
-// only.
+// Package inside gives packages for a driver's own verbs, such as mlx5dv, access to the internals
+// of package verbs: the device's file, the kernel's handles, and the provider's parts. Programs
+// can't import it, so it promises them nothing. Package verbs sets its variables. Package inside
+// imports neither verbs nor mlx5dv, so imports point in one direction only.
 package inside
 
 import (
@@ -35,8 +34,7 @@ type Made struct {
 	Release func()
 }
 
-// An Object is an object that another package has created on a Device. Device.Close closes
-// it.
+// An Object is an object that another package has created on a Device. Device.Close closes it.
 type Object interface {
 	Handle() uint32
 	Close() error

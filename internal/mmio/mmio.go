@@ -72,9 +72,8 @@ type Shared struct {
 	Offset uint32
 }
 
-// TryFlame is BlueFlame to a register that other queues use, too, under its lock. Bell's own
-// Offset isn't used. If the lock isn't free, TryFlame has only written the record, and
-// returns false.
+// TryFlame is BlueFlame to a register that other queues use, too, under its lock. Bell's own Offset
+// isn't used. If the lock isn't free, TryFlame has only written the record, and returns false.
 //
 //go:noescape
 func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool

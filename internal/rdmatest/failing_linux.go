@@ -29,8 +29,7 @@ type FailingSteps struct {
 	// Silent has the commands whose refusal may cause no error, from this occurrence on.
 	Silent map[string]int
 
-	// Others are the permitted errors beside the refused command's ENOMEM, such as the
-	// peer's.
+	// Others are the permitted errors beside the refused command's ENOMEM, such as the peer's.
 	Others []error
 }
 

@@ -48,8 +48,7 @@ func OnSIW(n *Needs) { n.Devices = append(n.Devices, "siw") }
 // AlsoSIW runs the test on siw beside the devices that it runs on anyway.
 func AlsoSIW(n *Needs) { n.SIW = true }
 
-// AlsoVerbstest runs the test on a machine without devices too, on package verbstest's
-// devices.
+// AlsoVerbstest runs the test on a machine without devices too, on package verbstest's devices.
 func AlsoVerbstest(n *Needs) { n.Network = true }
 
 // NotVerbstest is for tests of a package with AlsoVerbstest that need what package verbstest
@@ -193,8 +192,7 @@ func (s Setting) Meets(n Needs) bool {
 
 func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") && !s.lacking() }
 
-// lacking reports whether the profile is the one for Lacking, whose first adapter lacks
-// atomics.
+// lacking reports whether the profile is the one for Lacking, whose first adapter lacks atomics.
 func (s Setting) lacking() bool { return strings.HasPrefix(s.Profile, "noatomics,") }
 
 // here returns the setting of this process.

@@ -137,8 +137,7 @@ func (p *Pair) connect(t testing.TB, e, peer *End) {
 	p.ToRTS(t, e, peer.QP.Num())
 }
 
-// ToRTS takes e's queue pair from RESET to RTS. It requests no atomics on a device without
-// them.
+// ToRTS takes e's queue pair from RESET to RTS. It requests no atomics on a device without them.
 func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	t.Helper()
 	limits := Must(p.Ctx.QueryDevice())(t)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// SeedVariable is the environment variable that makes Rounds play one round, with the given
-// seed.
+// SeedVariable is the environment variable that makes Rounds play one round, with the given seed.
 const SeedVariable = "GOVERBS_SEED"
 
 // Rounds plays n rounds or, with GOVERBS_LONG in the environment, 10,000/peers rounds. A round depends

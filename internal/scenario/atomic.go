@@ -18,8 +18,7 @@ type Atomic struct {
 	old, new uint64 // the peer's word
 }
 
-// Atomics returns operations whose words reveal which bytes and which operands the device has
-// used.
+// Atomics returns operations whose words reveal which bytes and which operands the device has used.
 func Atomics(seed uint64) (list []Atomic) {
 	swap := func(name string, old, compare, swap, new uint64) {
 		list = append(list, Atomic{Name: name, Op: verbs.WCCompareSwap, old: old, new: new, wr: verbs.SendWR{Opcode: verbs.OpCompareSwap, Compare: compare, Swap: swap}})

@@ -8,8 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Margin is the number of bytes before and after the data of an exchange that must not
-// change.
+// Margin is the number of bytes before and after the data of an exchange that must not change.
 const Margin = 256
 
 // Memory returns the length of the memory that exchanges of up to n bytes need at each end.
@@ -55,9 +54,8 @@ func operations(t verbs.QPType) []verbs.Opcode {
 	return []verbs.Opcode{verbs.OpSend, verbs.OpSendImm, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm, verbs.OpRDMARead}
 }
 
-// Exchanges returns each operation of a transport with each length, in several layouts. A
-// request holds inline bytes of inline data and sges entries, of which at most four are
-// used.
+// Exchanges returns each operation of a transport with each length, in several layouts. A request
+// holds inline bytes of inline data and sges entries, of which at most four are used.
 func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	for _, op := range operations(t) {
 		for i, n := range Lengths(mtu, large, inline) {

@@ -9,8 +9,7 @@ const (
 	Beyond        = FailureMemory - 32
 )
 
-// A Failure is an invalid request over RC, with the statuses that the specification defines
-// for it.
+// A Failure is an invalid request over RC, with the statuses that the specification defines for it.
 type Failure struct {
 	Name string
 
@@ -59,8 +58,7 @@ func (f *Failure) Receipts(rxe bool) (list []verbs.WCStatus) {
 	return list
 }
 
-// A Post returns a receive for the responder b, with ID 2, or nil, and a request for a, with ID
-// 1.
+// A Post returns a receive for the responder b, with ID 2, or nil, and a request for a, with ID 1.
 type Post func(a, b *verbs.MR) (*verbs.RecvWR, verbs.SendWR)
 
 func request(op verbs.Opcode, g verbs.SGE, remote verbs.Remote) (*verbs.RecvWR, verbs.SendWR) {

@@ -68,9 +68,8 @@ func gather(to, from []byte, pieces []Piece) []byte {
 	return to
 }
 
-// Differences describes how memory differs from the expected contents. was has the former
-// contents, which distinguishes unwritten bytes from wrong ones. seen is "" if there is no
-// difference.
+// Differences describes how memory differs from the expected contents. was has the former contents,
+// which distinguishes unwritten bytes from wrong ones. seen is "" if there is no difference.
 func Differences(got, want, was []byte, pieces []Piece) (seen string, details []string) {
 	if bytes.Equal(got, want) {
 		return "", nil

@@ -2,6 +2,5 @@
 
 package spin
 
-// pause tells the processor that this thread spins, so that another thread of the core may
-// run.
+// pause tells the processor that this thread spins, so that another thread of the core may run.
 func pause()

@@ -4,11 +4,10 @@
 // cmd/ibvtrace/internal/goprograms.
 //
 // Posts and polls are not system calls, so a tracer does not see them. The tracer therefore
-// searches the program's writable data for [Mark], which is the beginning of [Switch], and
-// sets On. From then on the program calls getpid for each post, and for each poll that finds
-// a completion, with a [Call] in its arguments. Empty counts the polls that find nothing.
-// The kernel stops the program for the tracer at such a getpid. Without a tracer, the getpid
-// has no effect.
+// searches the program's writable data for [Mark], which is the beginning of [Switch], and sets On.
+// From then on the program calls getpid for each post, and for each poll that finds a completion,
+// with a [Call] in its arguments. Empty counts the polls that find nothing. The kernel stops the
+// program for the tracer at such a getpid. Without a tracer, the getpid has no effect.
 //
 // The lists that a Call refers to consist of [SendWR], [RecvWR] or [WC]. These have the
 // layout of the types of the same names in package verbs. A test there compares them.

@@ -172,8 +172,7 @@ func (s *schema) attrMethod(b *strings.Builder, recv, prefix string, a *schemaAt
 	}
 }
 
-// constantType returns the Go type of a constant or of flags: an enum's type, or an integer
-// type.
+// constantType returns the Go type of a constant or of flags: an enum's type, or an integer type.
 func (s *schema) constantType(name string) string {
 	if size, _, ok := intType(name); ok {
 		return fmt.Sprintf("uint%d", 8*size)

@@ -40,8 +40,7 @@ type cqRing struct {
 	seen    uint32 // completions before this position have arrived, and a barrier has followed the loads of their heads
 }
 
-// A span has the completions of a QP that was reset or destroyed, in one ring, before a
-// position.
+// A span has the completions of a QP that was reset or destroyed, in one ring, before a position.
 type span struct {
 	number uint16
 	ring   int
@@ -168,9 +167,8 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	return n, err
 }
 
-// poll moves the next completion into wc, and reports whether there is one. A completion that
-// can't be reported is an error. But with after, when others precede it, it stays in the
-// ring.
+// poll moves the next completion into wc, and reports whether there is one. A completion that can't
+// be reported is an error. But with after, when others precede it, it stays in the ring.
 func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) {
 	for idle := 0; idle < len(q.rings); q.rotate() {
 		r := &q.rings[q.turn]
@@ -377,8 +375,7 @@ func (q *cq) Arm(solicitedOnly bool, events uint32) error {
 	return nil
 }
 
-// Forget records which completions in the rings are the QP's, because the rings can't be
-// written.
+// Forget records which completions in the rings are the QP's, because the rings can't be written.
 func (q *cq) Forget(p provider.QP) {
 	gone := p.(*qp)
 	if q.last == gone {

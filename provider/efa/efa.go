@@ -10,9 +10,8 @@
 // that changes in each round.
 //
 // EFA has datagrams only: UD, and SRD, whose messages arrive reliably, but in any order. So
-// requests complete in any order. The provider therefore numbers the requests of a queue from
-// a ring of free numbers: posts take numbers, and polls return them. Neither waits for the
-// other.
+// requests complete in any order. The provider therefore numbers the requests of a queue from a
+// ring of free numbers: posts take numbers, and polls return them. Neither waits for the other.
 //
 // EFA has no connected queue pairs, no atomic operations, no shared receive queues, no memory
 // windows and no multicast. The connection manager doesn't support it. Each send must be

@@ -215,8 +215,7 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	return uint32(q.number)
 }
 
-// QueryMask returns the attributes that the driver can report. It refuses queries of
-// others.
+// QueryMask returns the attributes that the driver can report. It refuses queries of others.
 func (q *qp) QueryMask() uapi.IbQpAttrMask {
 	return uapi.IB_QP_STATE | uapi.IB_QP_PKEY_INDEX | uapi.IB_QP_PORT | uapi.IB_QP_QKEY | uapi.IB_QP_SQ_PSN | uapi.IB_QP_CAP | uapi.IB_QP_RNR_RETRY
 }

@@ -60,8 +60,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 	return n, err
 }
 
-// ringUp copies the requests to the device and rings the doorbell. Usually there is one
-// request.
+// ringUp copies the requests to the device and rings the doorbell. Usually there is one request.
 func (s *sendRing) ringUp() {
 	if s.pos-s.rung == 1 {
 		offset := uintptr((s.rung & s.mask) * s.size)

@@ -56,9 +56,8 @@ func (c *clock) release() {
 	}
 }
 
-// A wall is a mapping of the kernel's page for translating the adapter's counter to the
-// time of day (struct ib_uverbs_clock_info). The kernel updates it before the counter
-// wraps.
+// A wall is a mapping of the kernel's page for translating the adapter's counter to the time of day
+// (struct ib_uverbs_clock_info). The kernel updates it before the counter wraps.
 type wall struct {
 	offered bool // the kernel offers the page
 	mu      sync.Mutex

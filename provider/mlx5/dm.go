@@ -11,9 +11,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A dm is memory of the adapter (MEMIC), mapped as write-combining. It may begin anywhere in
-// its first page. The adapter takes only accesses whose length and address are multiples of
-// 4.
+// A dm is memory of the adapter (MEMIC), mapped as write-combining. It may begin anywhere in its
+// first page. The adapter takes only accesses whose length and address are multiples of 4.
 type dm struct {
 	file  *ioctl.File
 	n     int

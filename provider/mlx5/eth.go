@@ -6,9 +6,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// ethInline returns the number of bytes of a packet that must be inline, according to the
-// kernel. If the kernel doesn't report a mode, the Ethernet header with a VLAN tag must be
-// inline.
+// ethInline returns the number of bytes of a packet that must be inline, according to the kernel.
+// If the kernel doesn't report a mode, the Ethernet header with a VLAN tag must be inline.
 func ethInline(mode uapi.Mlx5UserInlineMode) int {
 	if mode == uapi.MLX5_USER_INLINE_MODE_NONE {
 		return 0

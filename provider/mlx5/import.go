@@ -9,8 +9,7 @@ import (
 )
 
 // importContext creates a context on a device that another process has opened. Each process
-// allocates its own registers. Both may choose the same user indices, because each has its own
-// CQs.
+// allocates its own registers. Both may choose the same user indices, because each has its own CQs.
 func importContext(f *ioctl.File, cmd ioctl.QueryContext) (provider.Context, error) {
 	env, err := prepare()
 	if err != nil {

@@ -235,9 +235,8 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 // maxWQESegments is the largest number of segments that a control segment can express.
 const maxWQESegments = 63
 
-// overhead returns the maximum number of segments in a WQE that are not data, and the
-// number of them that precede the data of a message. The others occur only in requests
-// without data.
+// overhead returns the maximum number of segments in a WQE that are not data, and the number of
+// them that precede the data of a message. The others occur only in requests without data.
 func (q *qp) overhead() (all, front int, err error) {
 	const control, address = 1, 1
 	switch q.init.Type {

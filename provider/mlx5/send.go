@@ -69,9 +69,8 @@ type sender struct {
 	bell   mmio.Bell // the record and the register
 }
 
-// look updates seen, and reports whether n more requests may be posted by the short path. It
-// is called only if the queue seems full, because done is in a cache line of the polling
-// processor.
+// look updates seen, and reports whether n more requests may be posted by the short path. It is
+// called only if the queue seems full, because done is in a cache line of the polling processor.
 func (s *sendQueue) look(n int) bool {
 	s.seen = atomic.LoadUint32(&s.done)
 	return s.posted-s.seen+uint32(n) <= s.usual

@@ -252,9 +252,8 @@ func (q *qp) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
 	return 1, nil
 }
 
-// flamed copies a WQE to a register that other QPs use, too, if the WQE fits and the
-// register's lock is free. Else it returns false, and the caller waits for the lock and
-// rings.
+// flamed copies a WQE to a register that other QPs use, too, if the WQE fits and the register's
+// lock is free. Else it returns false, and the caller waits for the lock and rings.
 func (s *sendQueue) flamed(w *window, blocks uint32) bool {
 	return blocks*wqe.BlockSize <= s.sharedFlame &&
 		mmio.TryFlame(&s.bell, swap32(s.next&0xffff), unsafe.Pointer(w), int(blocks), s.shared)

@@ -173,8 +173,7 @@ func (u *uars) register(page *uarPage, uar, n int) *register {
 	return r
 }
 
-// alloc makes the kernel allocate a page of UARs, and maps it. It returns the page and its
-// number.
+// alloc makes the kernel allocate a page of UARs, and maps it. It returns the page and its number.
 func (u *uars) alloc(f *ioctl.File, kind uapi.Mlx5IbUapiUarAllocType) (*uarPage, uint32, error) {
 	cmd := ioctl.NewMlx5UarObjAlloc()
 	defer cmd.Release()
@@ -294,8 +293,7 @@ func (p *uarPage) release(f *ioctl.File) {
 func (u *uars) arm() *uint64 { return (*uint64)(unsafe.Pointer(&u.cq.mem[cqArmOffset])) }
 
 // mmapOffset returns the offset for mapping a page. Bits 8 to 15 of the page number are the
-// command. The bits below are the index's lower 8 bits, and the bits above are its upper
-// part.
+// command. The bits below are the index's lower 8 bits, and the bits above are its upper part.
 func mmapOffset(command uapi.Mlx5IbMmapCmd, index int) uint64 {
 	page := uint64(command)<<8 | uint64(index&0xff) | uint64(index>>8)<<16
 	return page * uint64(os.Getpagesize())

@@ -29,9 +29,8 @@ type queue[E any] struct {
 // maxElements is more than any queue of the driver has.
 const maxElements = 1 << 24
 
-// mapQueue maps a queue of n elements, and tail bytes after them. SIW_INVAL_UOBJ_KEY gets
-// no special treatment: it is also a valid offset, and without an offset the kernel fails
-// the verb.
+// mapQueue maps a queue of n elements, and tail bytes after them. SIW_INVAL_UOBJ_KEY gets no
+// special treatment: it is also a valid offset, and without an offset the kernel fails the verb.
 func mapQueue[E any](f *ioctl.File, key uint64, n uint32, tail uintptr) (queue[E], error) {
 	if n == 0 || n > maxElements || bits.OnesCount32(n) != 1 {
 		return queue[E]{}, fmt.Errorf("siw: the kernel's queue has %d elements", n)

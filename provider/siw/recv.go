@@ -45,9 +45,8 @@ func (r *recvQueue) post(wrs []provider.RecvWR) (n int, err error) {
 	return n, err
 }
 
-// copySGL copies a list that is not longer than the element's, and returns the length of the
-// copy. It leaves out empty pieces: Linux 6.1 crashes when siw sends an empty piece between
-// others.
+// copySGL copies a list that is not longer than the element's, and returns the length of the copy.
+// It leaves out empty pieces: Linux 6.1 crashes when siw sends an empty piece between others.
 func copySGL(dst *[maxSGE]uapi.SiwSge, src []provider.SGE) (n int) {
 	for i := range src {
 		if src[i].Length > 0 {

@@ -59,8 +59,7 @@ var known = sync.OnceValue(func() (k struct {
 	return k
 })
 
-// Refused returns the part of a command that gVisor refuses, or "" if gVisor forwards the
-// command.
+// Refused returns the part of a command that gVisor refuses, or "" if gVisor forwards the command.
 func Refused(c Command) string {
 	k := known()
 	if c.Method == "" {

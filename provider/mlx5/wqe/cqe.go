@@ -2,9 +2,8 @@ package wqe
 
 import "sync/atomic"
 
-// A CQE is a completion queue entry of 64 bytes (struct mlx5_cqe64), or the second half of
-// an entry of 128 bytes. Its fields are in the device's byte order; the methods convert
-// them.
+// A CQE is a completion queue entry of 64 bytes (struct mlx5_cqe64), or the second half of an entry
+// of 128 bytes. Its fields are in the device's byte order; the methods convert them.
 type CQE struct {
 	head      [4]uint64 // for responders; inline data can replace everything up to timestamp
 	srqnUIDX  uint32

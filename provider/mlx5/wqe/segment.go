@@ -75,8 +75,7 @@ func (s *Segment) ControlOf() (opcode, qpnDS uint32) {
 // Segments returns the number of a WQE's segments, from its control segment.
 func (s *Segment) Segments() uint32 { return uint32(be64(s[0])) & 0x3f }
 
-// Sign sets the signature in a WQE's control segment. All other bytes must have been
-// written.
+// Sign sets the signature in a WQE's control segment. All other bytes must have been written.
 func Sign(w []Segment) {
 	w[0][1] |= uint64(^fold(w)) // its first byte
 }
