@@ -73,7 +73,7 @@ func DecodeWrite(addr, n uint64, driver uapi.RdmaDriverId, mem Memory) (*Call, e
 		}
 	}
 	// If the lengths contradict the call's length, the kernel refuses the command. Decode
-	// what there is.
+	// the available bytes.
 	core = min(core, rest)
 	driverIn = min(driverIn, rest-core)
 	c.add(uapi.UVERBS_ATTR_CORE_IN, core, body)

@@ -127,7 +127,7 @@ type Context interface {
 	// Clock reads the device's free-running counter, and reports whether there is one.
 	Clock() (cycles uint64, ok bool)
 
-	// Release unmaps what Adopt has mapped.
+	// Release unmaps the memory that Adopt has mapped.
 	Release()
 }
 

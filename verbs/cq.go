@@ -55,7 +55,7 @@ type CQOptions struct {
 	// doorbell after polls. Other devices ignore it.
 	PollOnly bool
 
-	// Value is what CQ.Value returns, for the caller's own use.
+	// Value is the caller's own data, which CQ.Value returns.
 	Value any
 
 	// CQESize is the size of a completion in the queue, 64 or 128 bytes, or 0 for the

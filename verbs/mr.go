@@ -235,7 +235,7 @@ type DmabufOptions struct {
 	// IOVA is the address of the first byte in work requests. It must be equal to Offset
 	// modulo the page size.
 	IOVA   uint64
-	Access AccessFlags // what the memory may be used for
+	Access AccessFlags // the permitted use of the memory
 }
 
 // RegDmabufMR registers a dma-buf, such as a GPU's memory (ibv_reg_dmabuf_mr).

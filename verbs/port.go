@@ -281,7 +281,7 @@ const (
 	PortVendorSpecificMADsTableSup PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_VENDOR_SPECIFIC_MADS_TABLE_SUP)  // has a table of the vendor's MADs
 	PortMcastPKeyTrapSuppression   PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_PKEY_TRAP_SUPPRESSION_SUP) // drops multicast with a wrong P_Key without a trap
 	PortMcastFDBTopSup             PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_MCAST_FDB_TOP_SUP)               // multicast tables have an upper bound
-	PortHierarchyInfoSup           PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_HIERARCHY_INFO_SUP)              // tells where it is in a hierarchy
+	PortHierarchyInfoSup           PortCapFlags = PortCapFlags(uapi.IB_UVERBS_PCF_HIERARCHY_INFO_SUP)              // reports its place in a hierarchy
 )
 
 // String returns the flags' names joined with "|".

@@ -117,7 +117,7 @@ type QPOptions struct {
 	// MLX5_TOTAL_UUARS says otherwise. If the adapter has no register left, CreateQP fails.
 	SingleOwner bool
 
-	// Value is what QP.Value returns, for the caller's own use.
+	// Value is the caller's own data, which QP.Value returns.
 	Value any
 }
 

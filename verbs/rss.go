@@ -142,7 +142,7 @@ type RSSOptions struct {
 	// Fields are the parts to hash. Without any, or if a packet lacks them, the hash is 0.
 	Fields RSSFields
 
-	// Value is what QP.Value returns, for the caller's own use.
+	// Value is the caller's own data, which QP.Value returns.
 	Value any
 }
 

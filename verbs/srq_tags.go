@@ -18,7 +18,7 @@ type TagOpcode uint32
 const (
 	TagAdd    TagOpcode = provider.TagAdd    // append a tag with its buffer
 	TagDelete TagOpcode = provider.TagDelete // remove a tag; WCTagErr if a message has matched it
-	TagSync   TagOpcode = provider.TagSync   // tell the device TagOp.Unexpected
+	TagSync   TagOpcode = provider.TagSync   // report TagOp.Unexpected to the device
 )
 
 // TagFlags modify an operation (enum ibv_ops_flags).
@@ -28,7 +28,7 @@ const (
 	// TagSignaled requests a completion. The completion of a later operation frees the
 	// slots of unsignaled ones.
 	TagSignaled TagFlags = provider.TagSignaled
-	// TagCount tells the device TagOp.Unexpected.
+	// TagCount reports TagOp.Unexpected to the device.
 	TagCount TagFlags = provider.TagCount
 )
 

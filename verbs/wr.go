@@ -89,8 +89,8 @@ type SendWR struct {
 	// OpAtomicWrite its address is a multiple of 8.
 	Remote Remote
 
-	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap: the value to be replaced
-	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap: the value to replace it with
+	Compare uint64 // OpCompareSwap, OpMaskedCompareSwap: the value to replace
+	Swap    uint64 // OpCompareSwap, OpMaskedCompareSwap: the new value
 	Add     uint64 // OpFetchAdd, OpMaskedFetchAdd
 
 	// CompareMask has the bits that OpMaskedCompareSwap compares. For OpMaskedFetchAdd it
@@ -126,7 +126,7 @@ type SendWR struct {
 	// FlushLength is for OpFlush of a FlushRange: the number of bytes from Remote on.
 	FlushLength uint32
 	FlushType   FlushType  // how far
-	FlushLevel  FlushLevel // what
+	FlushLevel  FlushLevel // the memory to flush
 }
 
 // MWBindInfo is the memory that a window gives access to (struct ibv_mw_bind_info).

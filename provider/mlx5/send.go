@@ -397,11 +397,11 @@ func umrAccess(access uint32) (a uint8) {
 	return a
 }
 
-// tell rings the doorbell for all requests encoded since the last ring. single says whether the caller
-// encoded just one; if requests were kept, tell counts them itself. The record gets the queue's fill
-// level, and the register the head of the last WQE. A single WQE that fits and doesn't wrap around is
-// copied to the register, which saves the device a read. The fences and the copy are in one assembly
-// function, because a goroutine never moves to another processor within one.
+// tell rings the doorbell for all requests encoded since the last ring. single is true if the caller
+// has encoded just one; if requests were kept, tell counts them itself. The record gets the queue's
+// fill level, and the register the head of the last WQE. A single WQE that fits and doesn't wrap
+// around is copied to the register, which saves the device a read. The fences and the copy are in one
+// assembly function, because a goroutine never moves to another processor within one.
 func (s *sendQueue) tell(single bool) {
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
