@@ -22,16 +22,16 @@ func grhOf(t *testing.T, s string) (b [grhLen]byte) {
 	return [grhLen]byte(raw)
 }
 
-// The headers are Wireshark's examples of IPv4 and what RFC 791 and 8200 say, apart
-// from the addresses; 0xb861 and 0xf7d5 are checksums that were computed by hand.
+// The headers are Wireshark's examples of IPv4 and those of RFC 791 and 8200, apart from
+// the addresses; the checksums 0xb861 and 0xf7d5 were computed by hand.
 const (
 	ipv4 = "45000073 00004000 4011b861 c0a80001 c0a800c7"
 	ipv6 = "6cd12345 00641140 20010db8000000000000000000000001 20010db8000000000000000000000002"
 	grh  = "6cd12345 00641b40 fe80000000000000 0002c90300000001 fe80000000000000 0002c90300000002"
 )
 
-// TestAnswer: an IPv4 header is believed where its checksum is right, whatever is
-// before it; else it is IPv6.
+// TestAnswer: a header with a correct IPv4 checksum is IPv4, whatever precedes it;
+// otherwise it is IPv6.
 func TestAnswer(t *testing.T) {
 	zeros, ascii := strings.Repeat("00", 20), hex.EncodeToString([]byte("goverbs: old data in"))
 	sixish := "6" + ascii[1:]
@@ -83,8 +83,8 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestAHFromWC: the answer leaves from the entry of the GID table, of the message's
-// port and type, that the message came to.
+// TestAHFromWC: the reply uses the GID entry, of the message's port and type, to which the
+// message was sent.
 func TestAHFromWC(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -147,11 +147,11 @@ func TestAHFromWC(t *testing.T) {
 	}
 }
 
-// guids are a GID's halves as the kernel gives them.
+// guids returns a GID's halves in the kernel's form.
 func guids(g GID) (v [2]uint64) {
 	for i := range v {
 		for n := range uint64(8) {
-			v[i] |= uint64(g[8*uint64(i)+n]) << (8 * n) // where tests run, little-endian
+			v[i] |= uint64(g[8*uint64(i)+n]) << (8 * n) // tests run on little-endian machines
 		}
 	}
 	return v

@@ -31,8 +31,8 @@ func (q *numberedCQ) Poll(wc []provider.WC) (int, error) {
 	return 1, nil
 }
 
-// TestAll: all completions come, one after the other. A loop that ends leaves the
-// others to the next one. A broken entry doesn't end a loop, a cancellation does.
+// TestAll: a loop returns all completions in order. A loop that ends leaves the others to
+// the next loop. A broken entry doesn't end a loop, but a cancellation does.
 func TestAll(t *testing.T) {
 	d, _ := fakeContext(t)
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 8}))(t)
@@ -95,7 +95,7 @@ func TestAll(t *testing.T) {
 	}
 }
 
-// TestCancelBesideAll: of two loops on one CQ, only that whose context ends does.
+// TestCancelBesideAll: of two loops on one CQ, only the loop whose context ends does.
 func TestCancelBesideAll(t *testing.T) {
 	d, _ := fakeContext(t)
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 8}))(t)

@@ -16,8 +16,8 @@ func pool(t *testing.T, o BufferPoolOptions) *BufferPool {
 	return must(must(d.AllocPD())(t).NewBufferPool(o))(t)
 }
 
-// TestBufferPool: buffers have the length that was asked for, are apart from each other, lie
-// where their SGEs say, and come back.
+// TestBufferPool: buffers have the requested length, don't overlap, lie at their SGEs'
+// addresses, and are reused.
 func TestBufferPool(t *testing.T) {
 	p := pool(t, BufferPoolOptions{Access: AccessLocalWrite | AccessRemoteRead})
 	cq := must(p.pd.dev.CreateCQ(CQOptions{MaxCQE: 4}))(t)
@@ -91,7 +91,7 @@ func TestBufferPool(t *testing.T) {
 	}
 }
 
-// TestBufferPoolReferences: with each reference the buffer stays, with none it is free.
+// TestBufferPoolReferences: a buffer is free only when it has no reference.
 func TestBufferPoolReferences(t *testing.T) {
 	p := pool(t, BufferPoolOptions{})
 	b := must(p.Get(300))(t)
@@ -114,7 +114,8 @@ func TestBufferPoolReferences(t *testing.T) {
 	b.Release()
 }
 
-// TestBufferPoolBounds: the pool registers no more than it may, and refuses nonsense.
+// TestBufferPoolBounds: the pool registers no more than its limit, and refuses invalid
+// arguments.
 func TestBufferPoolBounds(t *testing.T) {
 	p := pool(t, BufferPoolOptions{MaxBytes: 10000, SlabBytes: 8192})
 	for range 2 {
@@ -223,7 +224,8 @@ func BenchmarkBufferPool(b *testing.B) {
 	}
 }
 
-// TestBufferPoolRefused: what the kernel doesn't deregister is deregistered by the next Close.
+// TestBufferPoolRefused: memory that the kernel refuses to deregister is deregistered by the
+// next Close.
 func TestBufferPoolRefused(t *testing.T) {
 	d, k := fakeContext(t)
 	p := must(must(d.AllocPD())(t).NewBufferPool(BufferPoolOptions{}))(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// keepQP keeps copies of what is posted: of wrs, the first shown are so to the
-// device. With short set, it takes short requests as such.
+// keepQP keeps copies of the posted requests. The doorbell was rung for the first shown of
+// wrs. With short set, it takes short requests as such.
 type keepQP struct {
 	nullQP
 	wrs   []provider.SendWR
@@ -68,7 +68,7 @@ func keepRC() (*QP, *keepQP) {
 	return qp, p
 }
 
-// built are requests, and how they are built.
+// built returns requests, and a function that builds them.
 func built() ([]SendWR, func(b *SendBuilder) error) {
 	list := []SGE{{Addr: 1, Length: 2, LKey: 3}, {Addr: 4, Length: 5, LKey: 6}}
 	far := Remote{Addr: 16, RKey: 9}
@@ -104,7 +104,7 @@ func built() ([]SendWR, func(b *SendBuilder) error) {
 	}
 }
 
-// What is built is what would have been posted.
+// TestSends: a builder makes the same requests as a post.
 func TestSends(t *testing.T) {
 	want, build := built()
 	for _, short := range []bool{false, true} {
@@ -114,7 +114,7 @@ func TestSends(t *testing.T) {
 		}
 		qp, p := keepRC()
 		p.short = short
-		for range 3 { // in the places of the round before
+		for range 3 { // reusing the slots of the previous round
 			p.wrs, p.shown, p.rung = nil, 0, 0
 			if n, err := qp.Sends(build); n != len(want) || err != nil {
 				t.Fatal(n, err)
@@ -172,7 +172,7 @@ func TestSendsShort(t *testing.T) {
 	}
 }
 
-// One that is refused takes all back, and so do an error and a panic.
+// A refused request, an error and a panic each take all requests back.
 func TestSendsTakesBack(t *testing.T) {
 	mw := window(MWType2)
 	own := errors.New("the caller's own")
@@ -224,7 +224,7 @@ func TestSendsTakesBack(t *testing.T) {
 	}
 }
 
-// What comes too late is lost, and a batch of nothing posts nothing.
+// A request that comes too late is lost, and an empty batch posts nothing.
 func TestSendsEnded(t *testing.T) {
 	_, build := built()
 	for _, short := range []bool{false, true} {
@@ -283,7 +283,7 @@ type takeQP struct{ nullQP }
 
 func (*takeQP) PostShort([]provider.Short, bool) bool { return true }
 
-// BenchmarkSends is what this package adds to a provider's post of a batch.
+// BenchmarkSends measures the cost that this package adds to a provider's post of a batch.
 func BenchmarkSends(b *testing.B) {
 	for _, n := range []int{1, 16} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

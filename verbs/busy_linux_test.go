@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestCloseBesideBatch: a QP doesn't close, nor go to RESET, while a batch is being
-// built, and says so instead of waiting.
+// TestCloseBesideBatch: while a batch is being built, closing a QP or moving it to RESET
+// fails at once.
 func TestCloseBesideBatch(t *testing.T) {
 	for _, single := range []bool{false, true} {
 		d, k := fakeContext(t)
@@ -22,7 +22,7 @@ func TestCloseBesideBatch(t *testing.T) {
 		x.qp.Sends(func(b *SendBuilder) error {
 			b.Send(1, 0, SGE{})
 			done := make(chan [2]error)
-			go func() { // who has the batch isn't who closes
+			go func() { // another goroutine than the one that builds the batch
 				closed := x.qp.Close()
 				done <- [2]error{closed, x.qp.Modify(QPAttr{State: QPReset}, QPAttrState)}
 			}()
@@ -45,13 +45,13 @@ func TestCloseBesideBatch(t *testing.T) {
 	}
 }
 
-// TestCloseWaitsForVerbs: one Close of the Device is enough, whatever runs. What a
-// verb makes meanwhile is closed, too.
+// TestCloseWaitsForVerbs: one Close of the Device is enough, whatever verbs run. An object
+// that a verb creates meanwhile is closed, too.
 func TestCloseWaitsForVerbs(t *testing.T) {
 	for range 10 {
 		for _, tt := range []struct {
 			verb   string
-			before string // what Close does last before it must wait
+			before string // the last step of Close before it must wait
 			run    func(*Device, fakeThings) error
 		}{
 			{"query_device_ex", "dealloc_pd", func(d *Device, _ fakeThings) error { _, err := d.QueryDevice(); return err }},
@@ -89,7 +89,7 @@ func closeBeside(t *testing.T, verb, before string, run func(*Device, fakeThings
 	}
 	yield(func() bool { return k.count(before) > 0 })
 	for range 100 {
-		runtime.Gosched() // so that Close gets to where it waits
+		runtime.Gosched() // so that Close begins to wait
 	}
 	if err := d.begin("begin"); !errors.Is(err, ErrClosed) {
 		t.Errorf("%s: what begins while closing: %v", verb, err)
@@ -107,7 +107,7 @@ func closeBeside(t *testing.T, verb, before string, run func(*Device, fakeThings
 	}
 }
 
-// TestCloseOrder: what is left is closed, users before what they use.
+// TestCloseOrder: the remaining objects are closed, users before the objects that they use.
 func TestCloseOrder(t *testing.T) {
 	d, k := fakeContext(t)
 	makeFakes(t, d)
@@ -121,7 +121,7 @@ func TestCloseOrder(t *testing.T) {
 	}
 }
 
-// TestHeld: an object in use answers ErrBusy, and closes once it isn't.
+// TestHeld: closing an object in use returns ErrBusy, and succeeds once it isn't in use.
 func TestHeld(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -156,8 +156,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestQueryBesideModify: what a Modify has done is not forgotten for a Query that
-// began before it.
+// TestQueryBesideModify: a Query that began before a Modify doesn't overwrite the Modify's
+// result.
 func TestQueryBesideModify(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -166,7 +166,7 @@ func TestQueryBesideModify(t *testing.T) {
 	done := make(chan error, 1)
 	k.answerTo("query_qp", func(f *fakeCall) error {
 		go func() { done <- x.qp.Modify(QPAttr{State: QPRTR}, QPAttrState) }()
-		if x.qp.modify.TryLock() { // then the Modify may run, and is waited for
+		if x.qp.modify.TryLock() { // the Modify may run now, so wait for it
 			x.qp.modify.Unlock()
 			done <- <-done
 		}
@@ -183,8 +183,8 @@ func TestQueryBesideModify(t *testing.T) {
 	}
 }
 
-// TestOpenedIsKept: a Device that nobody refers to stays until it is closed, since
-// the device may write to its memory; also when nothing watches the device any more.
+// TestOpenedIsKept: an unreferenced Device stays alive until it is closed, since the device
+// may write to its memory, even when nothing watches the device any more.
 func TestOpenedIsKept(t *testing.T) {
 	var kept weak.Pointer[Device]
 	func() {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// happen is an event of a CQ. The fake kernel's channels are eventfds: what is written is
-// what is read.
+// happen causes an event of a CQ. The fake kernel's channels are eventfds, which return the
+// written value.
 func happen(t *testing.T, cq *CQ) {
 	t.Helper()
 	if _, err := unix.Write(cq.chn.events.fd, binary.NativeEndian.AppendUint64(nil, cq.id)); err != nil {
@@ -19,7 +19,7 @@ func happen(t *testing.T, cq *CQ) {
 	}
 }
 
-// asleep waits until a CQ was armed n times, which is before a wait sleeps.
+// asleep waits until a CQ has been armed n times, which happens before a wait sleeps.
 func asleep(cq *CQ, q *fakeCQ, n int) {
 	yield(func() bool {
 		cq.mu.Lock()
@@ -35,8 +35,8 @@ func complete(cq *CQ, q *fakeCQ, n int) {
 	q.ready += n
 }
 
-// TestWaitsShareOneChannel: CQs that the caller gives no channel have one, all the same,
-// which is made with the first of them.
+// TestWaitsShareOneChannel: CQs created without a channel share one, which is created with
+// the first of them.
 func TestWaitsShareOneChannel(t *testing.T) {
 	d, k := openFake(t)
 	if n := k.count("create_comp_channel"); n != 0 {
@@ -81,7 +81,8 @@ func TestWaitsShareOneChannel(t *testing.T) {
 	}
 }
 
-// TestNoChannelToBeHad: the CQ isn't created, and the next one tries again.
+// TestNoChannelToBeHad: if the channel can't be created, the CQ isn't created, and the next
+// CQ tries again.
 func TestNoChannelToBeHad(t *testing.T) {
 	d, k := fakeContext(t)
 	k.answerTo("create_comp_channel", refuse(unix.EMFILE))
@@ -134,8 +135,8 @@ func allOnce(cq *CQ) (last error) {
 	return last
 }
 
-// TestChannelDescriptor: it is readable when there is an event, and nothing else can be
-// done with it.
+// TestChannelDescriptor: the descriptor is readable when there is an event, and refuses all
+// other uses.
 func TestChannelDescriptor(t *testing.T) {
 	d, _ := fakeContext(t)
 	ch := must(d.CreateCompChannel())(t)
@@ -252,8 +253,8 @@ func TestCloseBesideWait(t *testing.T) {
 	}
 }
 
-// TestTurnIsPassedOn: who reads a channel's events leaves that to the next one at the end of its
-// wait, also after an error.
+// TestTurnIsPassedOn: the goroutine that reads a channel's events passes the turn on at the end
+// of its wait, even after an error.
 func TestTurnIsPassedOn(t *testing.T) {
 	d, _ := fakeContext(t)
 	for name, wait := range map[string]func(*CQ, context.Context) error{

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestCloseAll: CloseAll closes all that depends on the PD, and nothing else. Close says what there is.
+// TestCloseAll: CloseAll closes all that depends on the PD, and nothing else. Close's error lists the
+// objects.
 func TestCloseAll(t *testing.T) {
 	d, _ := fakeContext(t)
 	pd, other := must(d.AllocPD())(t), must(d.AllocPD())(t)

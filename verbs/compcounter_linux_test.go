@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestCompCounter: the kernel is told which counter of the two is read or changed, and how.
+// TestCompCounter: a command names the counter that it reads or changes, and the change.
 func TestCompCounter(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -73,7 +73,7 @@ func TestCompCounter(t *testing.T) {
 	if _, err := counter.Read(); !errors.Is(err, ErrClosed) {
 		t.Errorf("reading a closed counter: %v", err)
 	}
-	// A provider that has the counts in memory is asked for them, and frees it once.
+	// A provider with the counts in memory reads them itself, and frees the memory once.
 	made := new(memoryCounter)
 	d.prov = counterMaker{d.prov, made}
 	counter = must(d.CreateCompCounter())(t)

@@ -27,8 +27,8 @@ func fakeOf(t *testing.T, d *Device, typ QPType) *QP {
 
 var peer = Endpoint{QPN: 0x123456, PSN: 0xabcdef, LID: 9, GID: GID{0: 0xfe, 1: 0x80, 15: 7}, MTU: MTU2048, MaxRDAtomic: 3}
 
-// TestConnect: the two modifications that connect a QP have what both endpoints say, and the
-// options or their defaults.
+// TestConnect: the two modifications that connect a QP have the values of both endpoints,
+// and the options or their defaults.
 func TestConnect(t *testing.T) {
 	d, k := fakeContext(t)
 	gid := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}, Port: 1, Index: 5, Type: GIDTypeRoCEv2}
@@ -88,8 +88,8 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestGIDMoves: a QP is connected with the GID that the peer was told, wherever that is in the table
-// by then, and with no other one.
+// TestGIDMoves: a QP is connected with its endpoint's GID, at whatever index that has by then, and
+// with no other GID.
 func TestGIDMoves(t *testing.T) {
 	d, k := fakeContext(t)
 	fakePort(k, LinkLayerEthernet, uapi.IbUverbsQueryPortResp{ActiveMtu: uint8(MTU4096)})
@@ -136,7 +136,7 @@ func TestGIDMoves(t *testing.T) {
 	}
 }
 
-// TestConnectRefuses what can't be connected, before it is half connected.
+// TestConnectRefuses: a connection that can't succeed is refused before its first step.
 func TestConnectRefuses(t *testing.T) {
 	d, k := fakeContext(t)
 	gid := GIDEntry{GID: GID{0: 0xfe, 1: 0x80, 15: 1}, Port: 1}
@@ -194,7 +194,7 @@ func TestConnectRefuses(t *testing.T) {
 	}
 }
 
-// TestActivate: a UD QP gets its Q_Key, which its endpoint then tells.
+// TestActivate: a UD QP gets its Q_Key, which its endpoint then has.
 func TestActivate(t *testing.T) {
 	d, k := fakeContext(t)
 	fakePort(k, LinkLayerEthernet, uapi.IbUverbsQueryPortResp{ActiveMtu: uint8(MTU1024)})
@@ -226,7 +226,7 @@ func TestActivate(t *testing.T) {
 	}
 }
 
-// TestActivateDCT: a DCT ends in RTR, at the GID that was asked for.
+// TestActivateDCT: a DCT ends in RTR, with the requested GID.
 func TestActivateDCT(t *testing.T) {
 	d, k := fakeContext(t)
 	fakePort(k, LinkLayerEthernet, uapi.IbUverbsQueryPortResp{ActiveMtu: uint8(MTU2048)})
@@ -261,7 +261,8 @@ func TestActivateDCT(t *testing.T) {
 	}
 }
 
-// TestRequiredMask: with it a transition is allowed, without any of its attributes it isn't.
+// TestRequiredMask: with the mask a transition is allowed; without any one of its attributes
+// it isn't.
 func TestRequiredMask(t *testing.T) {
 	allowed := 0
 	for _, typ := range []QPType{RC, UC, UD, RawPacket, XRCSend, XRCRecv, DCI, DCT} {
@@ -291,8 +292,8 @@ func TestRequiredMask(t *testing.T) {
 	}
 }
 
-// TestConnectReads: a QP requests no more reads at a time than the peer serves, nor than it can
-// request itself, whatever it can serve.
+// TestConnectReads: a QP has no more reads outstanding than the peer can serve, nor than it can
+// request itself, whatever number it can serve.
 func TestConnectReads(t *testing.T) {
 	d, k := fakeContext(t)
 	fakePort(k, LinkLayerInfiniBand, uapi.IbUverbsQueryPortResp{Lid: 1, ActiveMtu: uint8(MTU4096)})

@@ -2,7 +2,7 @@ package verbs
 
 import "testing"
 
-// TestCounterPoints: counters are made of each point that there is.
+// TestCounterPoints: counters can be created for each point.
 func TestCounterPoints(t *testing.T) {
 	d, _ := fakeContext(t)
 	d.prov = &wqProvider{fakeProvider: d.prov.(*fakeProvider)}

@@ -164,10 +164,10 @@ func TestNoDevices(t *testing.T) {
 	}
 }
 
-// A netlink is the kernel's account of devices: names by their indices.
+// A netlink has the kernel's names of devices, by index.
 type netlink map[uint32]string
 
-// in has a tree ask it.
+// in returns a tree that uses it.
 func (n netlink) in(t tree) tree {
 	t.findDevice = func(_ context.Context, name string) (rdmanl.Device, error) {
 		for index, has := range n {
@@ -189,8 +189,8 @@ func (n netlink) in(t tree) tree {
 	return t
 }
 
-// TestRenamedDevice: what is asked of a device is told of it under whatever name it has, and not of
-// the one that has taken its name, with netlink and without.
+// TestRenamedDevice: a renamed device's properties are its own, not those of the device that has
+// taken its name, with netlink and without.
 func TestRenamedDevice(t *testing.T) {
 	for _, index := range []bool{false, true} {
 		m := machine(t)
@@ -249,7 +249,7 @@ func TestRenamedDevice(t *testing.T) {
 	}
 }
 
-// TestZeroDeviceInfo: one that was never listed is no device.
+// TestZeroDeviceInfo: the zero DeviceInfo is no device.
 func TestZeroDeviceInfo(t *testing.T) {
 	d := new(DeviceInfo)
 	if index, err := d.Index(); !errors.Is(err, ErrNoDevice) {
@@ -263,8 +263,8 @@ func TestZeroDeviceInfo(t *testing.T) {
 	}
 }
 
-// A device that vanishes while it is read, or of which a file is unreadable,
-// does not hide the others.
+// TestDamagedDevices: a device that vanishes while it is read, or that has an unreadable
+// file, does not hide the others.
 func TestDamagedDevices(t *testing.T) {
 	m := machine(t)
 	class := filepath.Join(m.sys, "class")

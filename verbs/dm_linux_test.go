@@ -86,7 +86,7 @@ func TestAllocDM(t *testing.T) {
 			t.Errorf("%+v: %v", tt.o, err)
 		}
 	}
-	// What is refused leaves nothing behind.
+	// A refused command leaves nothing behind.
 	k.answerTo("alloc_dm", refuse(unix.ENOMEM))
 	freed := k.count("free_dm")
 	if _, err := d.AllocDM(DMOptions{Length: 8}); !errors.Is(err, unix.ENOMEM) || k.count("free_dm") != freed {

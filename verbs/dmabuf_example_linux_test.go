@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The device writes to a dma-buf. Usually that is a GPU's memory. Here it is a memfd, of which
-// the driver udmabuf makes one.
+// The device writes to a dma-buf. Usually a dma-buf is a GPU's memory. Here the driver udmabuf
+// makes one of a memfd.
 func ExamplePD_RegDmabufMR() {
 	l := open("")
 	defer l.dev.Close()

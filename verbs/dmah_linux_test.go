@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestDMAH: the kernel is told what was asked for, and nothing else.
+// TestDMAH: the command has the options and nothing else.
 func TestDMAH(t *testing.T) {
 	dev, k := fakeContext(t)
 	pd := must(dev.AllocPD())(t)

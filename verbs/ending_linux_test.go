@@ -13,8 +13,9 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestCloseReleases: the provider's part of each queue is released once, after the
-// kernel's object is gone, and not where the kernel keeps it. Nobody posts or polls meanwhile.
+// TestCloseReleases: the provider's part of each queue is released once, after the kernel's
+// object is destroyed, and not if the kernel keeps the object. Nobody posts or polls
+// meanwhile.
 func TestCloseReleases(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -52,7 +53,7 @@ func TestCloseReleases(t *testing.T) {
 	}
 }
 
-// TestNoProvider: a device that no provider drives is not opened.
+// TestNoProvider: a device without a provider is not opened.
 func TestNoProvider(t *testing.T) {
 	old := providers
 	defer func() { providers = old }()
@@ -75,8 +76,7 @@ func TestNoProvider(t *testing.T) {
 	}
 }
 
-// TestUserHandles: the kernel gets a number of its own for each object, by which events
-// name it.
+// TestUserHandles: each object has a unique number in the kernel, by which events name it.
 func TestUserHandles(t *testing.T) {
 	d, k := fakeContext(t)
 	var given []uint64
@@ -105,8 +105,8 @@ func TestUserHandles(t *testing.T) {
 	}
 }
 
-// TestLinkOfPort: what an address needs to know of its port is asked once, and what
-// can't be found out is an error.
+// TestLinkOfPort: a port's properties for addresses are queried once, and a failed query is
+// an error.
 func TestLinkOfPort(t *testing.T) {
 	d, k := fakeContext(t)
 	k.answerTo("query_port", refuse(syscall.ENXIO))
@@ -125,8 +125,7 @@ func TestLinkOfPort(t *testing.T) {
 	}
 }
 
-// TestLostAsks: whether the device is gone is asked with QUERY_DEVICE as the kernel
-// takes it.
+// TestLostAsks: lost runs a valid QUERY_DEVICE.
 func TestLostAsks(t *testing.T) {
 	d, k := fakeContext(t)
 	for _, tt := range []struct {

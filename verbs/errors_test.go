@@ -31,7 +31,7 @@ func TestOpError(t *testing.T) {
 		{syscall.EBUSY, ErrBusy},
 		{syscall.EOPNOTSUPP, ErrNotSupported},
 		{syscall.EPROTONOSUPPORT, ErrNotSupported},
-		{syscall.EIO, nil}, // a driver may say that, too
+		{syscall.EIO, nil}, // a driver may return it, too
 		{syscall.ENODEV, nil},
 	}
 	for _, tt := range tests {

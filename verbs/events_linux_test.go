@@ -30,8 +30,8 @@ func firstEvent(events iter.Seq2[Event, error]) (Event, error) {
 	return Event{}, errors.New("no event, and no reason")
 }
 
-// TestEvents: an event names its object or its port, comes once however often it came
-// before it was fetched, and isn't lost when nobody waits. Every subscriber gets all
+// TestEvents: an event names its object or its port, is delivered once however often it
+// recurs before that, and isn't lost when nobody waits. Every subscriber receives all
 // events from its subscription on.
 func TestEvents(t *testing.T) {
 	d, k := fakeContext(t)
@@ -52,7 +52,7 @@ func TestEvents(t *testing.T) {
 		k.event(EventSRQLimitReached, x.srq.id)
 		k.event(EventPortErr, 2)
 	}
-	k.event(EventQPFatal, 1<<40)   // nobody's
+	k.event(EventQPFatal, 1<<40)   // of no object
 	k.event(EventQPFatal, x.cq.id) // no QP's
 	k.event(EventPortErr, 1)       // the last one
 	for _, events := range append(subscribers, mark) {
@@ -84,8 +84,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestEventsEnd: a loop ends with the reason, and so does the next loop. What has ended
-// is no longer kept.
+// TestEventsEnd: a loop ends with the cause, and so does the next loop. An ended
+// subscription is removed.
 func TestEventsEnd(t *testing.T) {
 	d, k := openFake(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -179,8 +179,8 @@ func TestEventsInOrder(t *testing.T) {
 	}
 }
 
-// TestEventOfClosed: of an object that was closed no event is reported; one that was
-// reported before still says which object it was.
+// TestEventOfClosed: no event of a closed object is delivered; an event delivered before
+// still names the object.
 func TestEventOfClosed(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -211,8 +211,8 @@ func TestEventOfClosed(t *testing.T) {
 	}
 }
 
-// TestOverrun: those who poll and wait learn that completions are lost, though nobody
-// asks for events.
+// TestOverrun: pollers and waiters learn that completions are lost, even without a
+// subscriber to events.
 func TestOverrun(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -231,7 +231,7 @@ func TestOverrun(t *testing.T) {
 			t.Errorf("waiting: %v", err)
 		}
 	}
-	// What came before is not lost.
+	// Earlier completions are not lost.
 	d.prov.(*fakeProvider).cqs[0].ready = 3
 	for name, poll := range polls {
 		if n, err := poll(x.cq); n != 1 || err != nil {
@@ -261,7 +261,8 @@ var polls = map[string]func(*CQ) (int, error){
 	"poll":   func(cq *CQ) (int, error) { return cq.poll(make([]WC, 1)) },
 }
 
-// overrunCQ gets its last completion, and then overruns, just after the first poll has found nothing.
+// An overrunCQ gets its last completion, and then overruns, just after the first poll has found
+// nothing.
 type overrunCQ struct {
 	*fakeCQ
 	overrun func()
@@ -285,7 +286,8 @@ func (q *overrunCQ) happen() {
 	}
 }
 
-// TestOverrunDuringPoll: the completion from before an overrun comes first, whenever that happens.
+// TestOverrunDuringPoll: a completion from before an overrun is returned first, whenever the
+// overrun happens.
 func TestOverrunDuringPoll(t *testing.T) {
 	d, _ := fakeContext(t)
 	for name, poll := range polls {
@@ -305,8 +307,8 @@ func TestOverrunDuringPoll(t *testing.T) {
 	}
 }
 
-// TestDeviceFatal: all are told that the device is broken, those who poll too, and
-// its objects close though the kernel refuses to destroy them.
+// TestDeviceFatal: all waiters and pollers learn that the device is broken, and its objects
+// close although the kernel refuses to destroy them.
 func TestDeviceFatal(t *testing.T) {
 	for name, tell := range map[string]func(*Device, *fakeKernel){
 		"event":       func(_ *Device, k *fakeKernel) { k.event(EventDeviceFatal, 0) },
@@ -429,8 +431,7 @@ func TestFailedDestroy(t *testing.T) {
 	}
 }
 
-// TestExplain: EIO means removal where QUERY_DEVICE, in which no driver has a part,
-// is refused like that.
+// TestExplain: EIO means removal if QUERY_DEVICE, which needs no driver, also returns it.
 func TestExplain(t *testing.T) {
 	for _, tt := range []struct {
 		first, second syscall.Errno
@@ -457,8 +458,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestWatch: a number that vanishes, or becomes another device's, tells of the
-// removal, whatever the node does.
+// TestWatch: a number that vanishes, or becomes another device's, shows the removal,
+// whatever happens to the node.
 func TestWatch(t *testing.T) {
 	for name, remove := range map[string]func(path string) error{
 		"gone": os.RemoveAll,

@@ -11,7 +11,7 @@ import (
 // A queue pair that is connected to itself sends itself a message.
 func Example() {
 	dev := must(verbs.Open("")) // the first device
-	defer dev.Close()           // and all that is made from it
+	defer dev.Close()           // and all objects created on it
 	gid := must(dev.FindGID(verbs.GIDSelector{Port: 1}))
 	pd := must(dev.AllocPD())
 	mr := must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))
@@ -19,7 +19,7 @@ func Example() {
 	qp := must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq,
 		Cap: verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}}))
 
-	me := must(qp.Endpoint(gid)) // what a peer must know
+	me := must(qp.Endpoint(gid)) // for the peer
 	must(qp.PostRecv(verbs.RecvWR{WRID: 1, SGL: []verbs.SGE{mr.SGE(2048, 2048)}}))
 	check(qp.Connect(me, verbs.ConnectOptions{}))
 

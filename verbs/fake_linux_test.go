@@ -19,27 +19,27 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A fakeKernel answers a Device's commands, as far as that needs no device: it
-// makes objects of everything, and reports zeros but for what the tests are about.
+// A fakeKernel answers a Device's commands without a device: it creates any object, and
+// reports zeros except for the values that tests need.
 type fakeKernel struct {
 	t      *testing.T
-	events *os.File // what is written here are asynchronous events
+	events *os.File // asynchronous events are written here
 
 	mu     sync.Mutex
 	calls  []string // the verbs, in their order
 	handle uint32   // the last one given out
 
-	// on answers a verb in the place of the kernel; an error that isn't an errno
-	// has the kernel answer as ever. They run without mu.
+	// on has functions that answer a verb in place of the kernel. If one returns an error
+	// that isn't an errno, the kernel answers as usual. They run without mu.
 	on map[string]func(*fakeCall) error
 
-	// asked and done, if not nil, see each command before and after it is answered, done with
-	// the handle that a new object gets. An error of asked refuses the command.
+	// asked and done, if not nil, are called before and after each command is answered, done
+	// with the handle of a new object. An error of asked refuses the command.
 	asked func(*fakeCall) error
 	done  func(f *fakeCall, handle uint32)
 }
 
-// errPassOn is what a function of fakeKernel.on returns to have the kernel answer.
+// errPassOn is the error with which a function of fakeKernel.on lets the kernel answer.
 var errPassOn = errors.New("pass on")
 
 // A fakeCall is one command.
@@ -90,7 +90,7 @@ func (k *fakeKernel) answer(addr uint64) syscall.Errno {
 	return errno
 }
 
-// usual answers all but what a test answers itself.
+// usual answers the commands that a test doesn't answer itself.
 func (k *fakeKernel) usual(f *fakeCall, verb string, handle uint32) error {
 	for i := range f.Attrs {
 		a := &f.Attrs[i]
@@ -147,7 +147,7 @@ func fakeDevice() uapi.IbUverbsExQueryDeviceResp {
 	}, TimestampMask: 1<<48 - 1}
 }
 
-// count tells how many calls of a verb there were.
+// count returns the number of calls of a verb.
 func (k *fakeKernel) count(verb string) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -160,7 +160,7 @@ func (k *fakeKernel) count(verb string) int {
 	return n
 }
 
-// answerTo has f answer a verb from now on, nil the kernel.
+// answerTo makes f answer a verb from now on, or the kernel if f is nil.
 func (k *fakeKernel) answerTo(verb string, f func(*fakeCall) error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -205,7 +205,7 @@ func (f *fakeCall) object(id uint16, handle uint64) {
 	}
 }
 
-// in reads an input, zero where the command gave less.
+// in reads an input. Bytes that the command doesn't have are zero.
 func in[T any](f *fakeCall, id uint16) (v T) {
 	i := f.attr(id)
 	if i < 0 {
@@ -266,7 +266,7 @@ func copyOwn(addr uint64, b []byte, call func(int, []unix.Iovec, []unix.RemoteIo
 	return err
 }
 
-// fakeContext opens a device that is none, and closes it at the end of the test.
+// fakeContext opens a fake device, and closes it at the end of the test.
 func fakeContext(t *testing.T) (*Device, *fakeKernel) {
 	t.Helper()
 	d, k := openFake(t)
@@ -291,8 +291,8 @@ func openFake(t *testing.T) (*Device, *fakeKernel) {
 	return d, k
 }
 
-// tryFake opens a device whose driver has a version of the ABI, by a provider that
-// speaks those from one to another.
+// tryFake opens a device whose driver has the given version of the ABI, with a provider
+// that supports versions from to to.
 func tryFake(t *testing.T, version, from, to int) (*Device, *fakeKernel, error) {
 	t.Helper()
 	k := &fakeKernel{t: t, on: make(map[string]func(*fakeCall) error)}
@@ -300,7 +300,7 @@ func tryFake(t *testing.T, version, from, to int) (*Device, *fakeKernel, error) 
 	return d, k, err
 }
 
-// open opens a device whose driver has a version of the ABI, by a provider.
+// open opens a device whose driver has a version of the ABI, with a provider.
 func (k *fakeKernel) open(version int, p *provider.Provider) (*Device, error) {
 	probe := []byte{0}
 	if err := readOwn(uint64(uintptr(unsafe.Pointer(&probe[0]))), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
@@ -317,13 +317,13 @@ func (k *fakeKernel) open(version int, p *provider.Provider) (*Device, error) {
 	return (&DeviceInfo{name: "fake0", abiVersion: version}).open(ioctl.NewFile(kernel.Answering(fd, k.answer)))
 }
 
-// A fakeProvider has queues that take everything and give nothing.
+// A fakeProvider has queues that accept every request and have no completions.
 type fakeProvider struct {
 	provider.Context
 	qps   []*fakeQP
 	cqs   []*fakeCQ
 	srqs  []*fakeSRQ
-	adopt error           // what the queues' Adopt answers
+	adopt error           // the result of the queues' Adopt
 	lacks provider.Fields // of completions
 
 	nullKey uint32
@@ -374,7 +374,7 @@ type fakeAH struct{}
 func (fakeAH) Local() bool                 { return false }
 func (fakeAH) Adopt(*provider.AHRef) error { return nil }
 
-// fakeQP is nullQP with a life.
+// A fakeQP is a nullQP that can be adopted and released.
 type fakeQP struct {
 	nullQP
 	init     provider.QPInit

@@ -7,13 +7,13 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Receives what comes to UDP port 4791 of a MAC address, with all headers.
+// Receives the packets for UDP port 4791 of a MAC address, with all headers.
 func ExampleQP_CreateFlow() {
 	c, err := verbs.Open("mlx5_0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close() // and all that is made below
+	defer c.Close() // and all objects created below
 	pd, err := c.AllocPD()
 	if err != nil {
 		log.Fatal(err)

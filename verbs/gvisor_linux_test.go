@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// refusedByGVisor has what gVisor refuses of all that the tests of this package send. What it refuses of
-// programs on real devices is what TestGVisor of tests/device/conformance is about.
+// refusedByGVisor collects what gVisor refuses of the commands in this package's tests. TestGVisor of
+// tests/device/conformance does the same for programs on real devices.
 var refusedByGVisor gvisor.Refusals
 
 // TestMain runs the tests and then, unless only some of them were to run, compares what gVisor
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// gvisorSees looks at a command as gVisor does.
+// gvisorSees checks a command as gVisor does.
 func gvisorSees(c *ioctl.Call) {
 	x := gvisor.Command{Verb: c.Verb(), Method: c.Method.CName}
 	for i := range c.Attrs {

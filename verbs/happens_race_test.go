@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// A loop is a device of which the race detector knows nothing: in memory outside
-// Go's, it counts what was posted and what completed.
+// A loop is a device that the race detector doesn't see: it counts posts and completions in
+// memory outside Go's.
 type loop struct{ posted, polled *uint32 }
 
 func newLoop(t *testing.T) *loop {
@@ -58,9 +58,9 @@ func (q loopCQ) Poll(wc []provider.WC) (int, error) {
 	return 1, nil
 }
 
-// TestPostHappensBeforePoll: a buffer that one goroutine has filled and posted is
-// another's once it has polled the completion. The race detector fails the test
-// if it disagrees.
+// TestPostHappensBeforePoll: a goroutine that has polled a completion owns the buffer that
+// another goroutine has filled and posted. The race detector fails the test if it
+// disagrees.
 func TestPostHappensBeforePoll(t *testing.T) {
 	l := newLoop(t)
 	qp, _ := nullRC()

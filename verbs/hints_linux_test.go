@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// fakeGIDs has the kernel report these entries as the device's GID tables.
+// fakeGIDs makes the kernel report these entries as the device's GID tables.
 func fakeGIDs(k *fakeKernel, table ...GIDEntry) {
 	raw := func(e GIDEntry) uapi.IbUverbsGidEntry {
 		return uapi.IbUverbsGidEntry{
@@ -46,7 +46,7 @@ func fakeGIDs(k *fakeKernel, table ...GIDEntry) {
 	})
 }
 
-// TestCgroupHint: whatever is created, EAGAIN comes with what can be done.
+// TestCgroupHint: whatever object is created, EAGAIN has a hint.
 func TestCgroupHint(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -88,7 +88,8 @@ func TestCgroupHint(t *testing.T) {
 	}
 }
 
-// TestRawHint: what sees the packets of others says which capability it needs.
+// TestRawHint: errors of verbs that access other programs' packets name the missing
+// capability.
 func TestRawHint(t *testing.T) {
 	d, k := fakeContext(t)
 	raw := fakeOf(t, d, RawPacket)

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// importingProvider imports what it has.
+// An importingProvider imports its objects.
 type importingProvider struct {
 	*fakeMemory
 	pds map[uint32]error
@@ -30,8 +30,8 @@ func (p *importingProvider) ImportDM(handle uint32) (provider.DM, uint64, error)
 	return d, 64, nil
 }
 
-// TestImportObjects: an imported object has the numbers of the other process's, holds what it
-// is made of, and is forgotten without a word to the kernel.
+// TestImportObjects: an imported object has the numbers of the original, holds its parents,
+// and is released without a command to the kernel.
 func TestImportObjects(t *testing.T) {
 	d, k, m := withMemory(t, 4096)
 	for name, f := range map[string]func() error{

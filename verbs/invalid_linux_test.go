@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestInvalidArguments: the error names the verb, and says which value is wrong and what it may be.
+// TestInvalidArguments: the error names the verb, the invalid value and its range.
 func TestInvalidArguments(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)

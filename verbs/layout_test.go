@@ -5,8 +5,8 @@ import (
 	"unsafe"
 )
 
-// TestLines: who posts sends, who posts receives, and what both only read, are in cache lines of
-// their own. An object begins at a multiple of 8 bytes.
+// TestLines: the fields that posts of sends write, those that posts of receives write, and those
+// that both only read have cache lines of their own. An object begins at a multiple of 8 bytes.
 func TestLines(t *testing.T) {
 	var qp QP
 	read := unsafe.Offsetof(qp.value) + unsafe.Sizeof(qp.value)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestLockUnlessBatch gives up where a batch is being built, and also where one is
-// begun while it waits for another user.
+// TestLockUnlessBatch: lockUnlessBatch fails while a batch is being built, even if the
+// batch begins during its wait for another user.
 func TestLockUnlessBatch(t *testing.T) {
 	var l queueLock
 	l.Lock()
@@ -55,7 +55,7 @@ func yield(done func() bool) {
 // patience ends tests that hang.
 const patience = 2 * time.Minute
 
-// soon returns what comes from a channel, and fails the test if nothing does.
+// soon receives from a channel, and fails the test if nothing arrives in time.
 func soon[T any](t *testing.T, from <-chan T) (x T) {
 	t.Helper()
 	select {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRaiseMemlock: with CAP_SYS_RESOURCE there is no limit, without it the hard limit. A process of
-// its own has the limits.
+// TestRaiseMemlock: with CAP_SYS_RESOURCE there is no limit, without it the hard limit. A separate
+// process sets the limits.
 func TestRaiseMemlock(t *testing.T) {
 	const variable = "GOVERBS_TEST_MEMLOCK"
 	if os.Getenv(variable) != "" {

@@ -16,7 +16,7 @@ func ExampleMR_Remote() {
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 	qp, _ := l.connected(nil, access)
 	theirs, mine := l.alloc(16, access), l.alloc(16, verbs.AccessLocalWrite)
-	remote := theirs.Remote() // what the peer tells, for example as JSON
+	remote := theirs.Remote() // sent by the peer, for example as JSON
 	do := func(wr verbs.SendWR) uint64 {
 		wr.Flags = verbs.SendSignaled
 		wr.SGL, wr.Remote = []verbs.SGE{mine.SGE(0, 8)}, remote.At(8)
@@ -46,12 +46,12 @@ func ExampleQP_Sends() {
 	n := must(qp.Sends(func(b *verbs.SendBuilder) error {
 		b.RDMAWrite(1, 0, theirs.Remote(), mine.SGE(0, 10))
 		b.RDMAWrite(2, verbs.SendSignaled, theirs.Remote().At(10), mine.SGE(10, 5))
-		return nil // an error would have none of them posted
+		return nil // after an error, none of them would be posted
 	}))
 	fmt.Printf("%d requests, completion of %d: %q\n", n, l.wait().WRID, theirs.Bytes()[:15])
 }
 
-// A part of some memory is open to a peer for a while.
+// A peer may access a part of some memory for a while.
 func ExampleMW() {
 	l := open("")
 	defer l.dev.Close()
@@ -78,7 +78,8 @@ func ExampleMW() {
 	fmt.Println(wc[0].Status)
 }
 
-// Memory that is not pinned: its pages come when the device needs them, or before, on advice.
+// The memory is not pinned: its pages are loaded when the device needs them, or earlier, on
+// advice.
 func ExamplePD_AdviseMR() {
 	l := open("")
 	defer l.dev.Close()
@@ -101,7 +102,7 @@ func ExamplePD_AdviseMR() {
 	fmt.Println("last page:", mr.Bytes()[lastPage])
 }
 
-// Each request holds the reference to its buffer, and its completion gives it back.
+// Each request holds the reference to its buffer, and its completion returns it.
 func ExampleBufferPool() {
 	l := open("")
 	defer l.dev.Close()

@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestSGE: an entry is within the MR and says its whole length, or SGE panics.
+// TestSGE: an entry is within the MR and has its whole length, or SGE panics.
 func TestSGE(t *testing.T) {
 	mr := &MR{iova: 0x1000, length: 6 << 30}
 	mr.ref.LKey = 7
@@ -54,7 +54,7 @@ func TestSGE(t *testing.T) {
 	}
 }
 
-// TestRegMR: the kernel is told what was asked for, and the MR has what it answers.
+// TestRegMR: the command has the arguments, and the MR has the response.
 func TestRegMR(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -158,7 +158,7 @@ func TestIOVA(t *testing.T) {
 	}
 }
 
-// TestSGEOf panics for what isn't part of the MR's memory.
+// TestSGEOf: SGEOf panics for a slice that isn't part of the MR's memory.
 func TestSGEOf(t *testing.T) {
 	d, _ := fakeContext(t)
 	buf := make([]byte, 64)
@@ -181,7 +181,8 @@ func TestSGEOf(t *testing.T) {
 	}
 }
 
-// TestReregPD moves an MR to another PD, which then can't be closed, and the first can.
+// TestReregPD moves an MR to another PD. Then that PD can't be closed, and the first PD
+// can.
 func TestReregPD(t *testing.T) {
 	d, k := fakeContext(t)
 	one, two := must(d.AllocPD())(t), must(d.AllocPD())(t)
@@ -212,7 +213,7 @@ func TestReregPD(t *testing.T) {
 	}
 }
 
-// TestNoMemory: where memory was to be locked, ENOMEM comes with what can be done.
+// TestNoMemory: ENOMEM of a verb that locks memory has a hint.
 func TestNoMemory(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -242,8 +243,8 @@ func TestNoMemory(t *testing.T) {
 	}
 }
 
-// TestSharedXRCD: the kernel sees the caller's file while it is open, though the
-// caller has no more use for it, and a closed file is refused.
+// TestSharedXRCD: the caller's file stays open until the kernel has it, even without other
+// references, and a closed file is refused.
 func TestSharedXRCD(t *testing.T) {
 	d, k := fakeContext(t)
 	path := filepath.Join(t.TempDir(), "domain")
@@ -280,8 +281,8 @@ func TestSharedXRCD(t *testing.T) {
 	}
 }
 
-// TestNil calls every method on nil pointers. None panics but MR.SGE, MR.SGEOf and MR.All,
-// whose docs say so, and those that can say what is wrong do.
+// TestNil calls every method on nil pointers. Only MR.SGE, MR.SGEOf and MR.All panic, as
+// documented. Methods that return an error return one.
 func TestNil(t *testing.T) {
 	for _, x := range []any{
 		(*DeviceInfo)(nil), (*Device)(nil), (*PD)(nil), (*MR)(nil), (*MW)(nil), (*AH)(nil), (*CompChannel)(nil),
@@ -319,7 +320,7 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// TestClosedStillTells: what a closed object was is still to be seen.
+// TestClosedStillTells: a closed object's properties can still be read.
 func TestClosedStillTells(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -343,7 +344,7 @@ func TestClosedStillTells(t *testing.T) {
 	}
 }
 
-// TestNextRKey: a key's index stays, whatever its lowest byte.
+// TestNextRKey: the index part of a key stays the same, whatever its lowest byte.
 func TestNextRKey(t *testing.T) {
 	for key, want := range map[uint32]uint32{
 		0: 1, 0x123456fe: 0x123456ff, 0x123456ff: 0x12345600, 0xffffffff: 0xffffff00, 0xff: 0, 0xffff7f: 0xffff80,

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestAdviseMR: the kernel gets the advice as it was given, and what is none is refused.
+// TestAdviseMR: the command has the advice unchanged, and an invalid one is refused.
 func TestAdviseMR(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -56,7 +56,7 @@ func TestAdviseMR(t *testing.T) {
 	}
 }
 
-// TestOnDemand: memory that is not pinned takes a device that can page.
+// TestOnDemand: memory that is not pinned needs a device with on-demand paging.
 func TestOnDemand(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -69,7 +69,8 @@ func TestOnDemand(t *testing.T) {
 	must(pd.RegMR(make([]byte, 8), o))(t)
 }
 
-// TestImplicitMR: it is the kernel's registration of everything, on devices that have it.
+// TestImplicitMR: RegImplicitMR registers the whole address space, on devices that support
+// it.
 func TestImplicitMR(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -118,7 +119,7 @@ func TestImplicitMR(t *testing.T) {
 	}
 }
 
-// TestNullMR: it is the device's key, and the kernel knows nothing of it.
+// TestNullMR: a null MR has the device's key, and no object in the kernel.
 func TestNullMR(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// holdsOf are how often the objects are held.
+// holdsOf returns the objects' numbers of holds.
 func holdsOf(x fakeThings) [6]int32 {
 	return [...]int32{x.pd.holds.Load(), x.mr.holds.Load(), x.ch.holds.Load(), x.cq.holds.Load(), x.srq.holds.Load(), x.qp.holds.Load()}
 }
@@ -26,8 +26,8 @@ func countOf(d *Device) (n int) {
 	return n
 }
 
-// TestRefusedIsUndone: of what the kernel or the provider refuses nothing stays: no
-// object in the kernel, no memory of the provider, nothing held.
+// TestRefusedIsUndone: a verb that the kernel or the provider refuses leaves nothing
+// behind: no object in the kernel, no memory of the provider, no hold.
 func TestRefusedIsUndone(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -81,7 +81,7 @@ func TestRefusedIsUndone(t *testing.T) {
 			t.Errorf("%s: held %v, before %v; %d members, %d holds", tt.create, now, before, countOf(d), d.holds.Load())
 		}
 	}
-	// The same calls succeed, and what they are made of is held until they are closed.
+	// The same calls succeed, and the new objects' parents are held until they are closed.
 	before := holdsOf(x)
 	flow, err := x.qp.CreateFlow(FlowOptions{})
 	if err != nil {
@@ -104,7 +104,7 @@ func TestRefusedIsUndone(t *testing.T) {
 	}
 }
 
-// TestLimitsUnknown: if the device doesn't tell its limits, nothing that has to respect them begins.
+// TestLimitsUnknown: if the device's limits can't be queried, verbs that depend on them fail.
 func TestLimitsUnknown(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -138,7 +138,7 @@ func TestLimitsUnknown(t *testing.T) {
 	}
 }
 
-// TestForeign: what belongs to another Device is refused, and nothing stays held.
+// TestForeign: objects of another Device are refused, and nothing stays held.
 func TestForeign(t *testing.T) {
 	dev, _ := fakeContext(t)
 	x := makeFakes(t, dev)
@@ -166,7 +166,8 @@ func TestForeign(t *testing.T) {
 	if a, b := holdsOf(x), holdsOf(y); a != mine || b != theirs {
 		t.Errorf("held %v and %v, before %v and %v", a, b, mine, theirs)
 	}
-	// Of a closed one nothing is made, and what came before it in the list isn't held.
+	// Nothing is created on a closed object, and the objects before it in the list are not
+	// held.
 	closed := must(dev.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
@@ -182,7 +183,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestCQ: its options are checked at their bounds, and get to the kernel.
+// TestCQ: the options are checked at their limits, and are in the command.
 func TestCQ(t *testing.T) {
 	d, k := fakeContext(t)
 	d.compVectors = 3
@@ -253,7 +254,7 @@ func TestCQ(t *testing.T) {
 	}
 }
 
-// TestPollWait: who waits arms, and Close and a context end the wait.
+// TestPollWait: a wait arms the CQ, and Close and the end of the context end it.
 func TestPollWait(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -278,7 +279,7 @@ func TestPollWait(t *testing.T) {
 	if err := soon(t, done); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-	// The other looks for itself: the one event may have been the first's.
+	// The other one polls again: the only event may have been the first one's.
 	yield(func() bool {
 		x.cq.mu.Lock()
 		defer x.cq.mu.Unlock()
@@ -295,7 +296,7 @@ func TestPollWait(t *testing.T) {
 	}
 }
 
-// TestSRQ: its options are checked at their bounds, and get to the kernel.
+// TestSRQ: the options are checked at their limits, and are in the command.
 func TestSRQ(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -400,7 +401,7 @@ func TestSRQ(t *testing.T) {
 	}
 }
 
-// TestDmabuf: its arguments are checked at their bounds, and get to the kernel.
+// TestDmabuf: the arguments are checked at their limits, and are in the command.
 func TestDmabuf(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -454,7 +455,7 @@ func TestDmabuf(t *testing.T) {
 	}
 }
 
-// TestMcast: a QP is detached of what it was attached to, once, before it is closed.
+// TestMcast: before it is closed, a QP is detached once from each group.
 func TestMcast(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -500,7 +501,7 @@ func TestMcast(t *testing.T) {
 	}
 }
 
-// TestABI: a driver that speaks another language is refused.
+// TestABI: a driver with an unsupported version of the ABI is refused.
 func TestABI(t *testing.T) {
 	for version, ok := range map[int]bool{1: false, 2: true, 3: true, 4: false} {
 		d, _, err := tryFake(t, version, 2, 3)
@@ -515,8 +516,8 @@ func TestABI(t *testing.T) {
 	}
 }
 
-// TestPostAfterClose: a QP that was in RTS refuses posts once it is closed, the usual
-// ones too, and an SRQ and a CQ do alike.
+// TestPostAfterClose: a closed QP that was in RTS refuses posts, even on the short path,
+// and so do a closed SRQ and a closed CQ.
 func TestPostAfterClose(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -545,7 +546,7 @@ func TestPostAfterClose(t *testing.T) {
 	}
 }
 
-// TestFlow: its options get to the kernel; no port is the first.
+// TestFlow: the options are in the command; port 0 stands for 1.
 func TestFlow(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)

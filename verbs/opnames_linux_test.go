@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// TestRefusalsAreNamed: an error says which verb it is of, whatever is wrong.
+// TestRefusalsAreNamed: every error names its verb.
 func TestRefusalsAreNamed(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -35,8 +35,8 @@ func TestRefusalsAreNamed(t *testing.T) {
 	}
 }
 
-// TestLacking: where the provider has no work queues, counters and so on, the error says so,
-// and the kernel is not asked.
+// TestLacking: without the provider's support for work queues, counters and so on, the error
+// is ErrNotSupported, and no command reaches the kernel.
 func TestLacking(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -56,7 +56,7 @@ func TestLacking(t *testing.T) {
 	}
 }
 
-// TestSendErrors: a doorbell that fails is told from a request that is refused.
+// TestSendErrors: the errors of a failed doorbell and of a refused request are different.
 func TestSendErrors(t *testing.T) {
 	bad := errors.New("no bell")
 	qp := &QP{object: object{dev: new(Device)}}
@@ -69,7 +69,7 @@ func TestSendErrors(t *testing.T) {
 	}
 }
 
-// TestNilTellsNothing: what is not there has no numbers.
+// TestNilTellsNothing: a nil object has no numbers.
 func TestNilTellsNothing(t *testing.T) {
 	var (
 		mr  *MR

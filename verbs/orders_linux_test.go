@@ -36,12 +36,12 @@ func TestDestroyUnderLock(t *testing.T) {
 	}
 }
 
-// TestFatalBeforeRemoval: a subscriber has EventDeviceFatal from the moment on at which it can learn of
-// the removal in another way.
+// TestFatalBeforeRemoval: EventDeviceFatal is delivered to a subscriber before it can learn of the
+// removal in another way.
 func TestFatalBeforeRemoval(t *testing.T) {
 	s := &subscriber{more: make(chan struct{}, 1)}
 	news := make(chan struct{})
-	close(news) // so that deviceGone panics where it tells of the removal
+	close(news) // so that deviceGone panics where it closes news
 	d := &Device{removal: removal{news: news}, events: events{subscribers: []*subscriber{s}}}
 	func() {
 		defer func() {
@@ -56,8 +56,8 @@ func TestFatalBeforeRemoval(t *testing.T) {
 	}
 }
 
-// TestEventsForSeveral: who takes an event wakes another goroutine on the same iterator while there
-// are more.
+// TestEventsForSeveral: a goroutine that receives an event wakes another one on the same iterator
+// while there are more events.
 func TestEventsForSeveral(t *testing.T) {
 	s := &subscriber{more: make(chan struct{}, 1)}
 	for port := 1; port <= 3; port++ {

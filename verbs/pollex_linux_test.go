@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestFields: the provider learns which fields are wanted, the kernel of timestamps. What
-// the device lacks is refused before there is a CQ.
+// TestFields: the provider gets the selected fields, and the kernel the flag for
+// timestamps. Fields that the device lacks are refused before a CQ is created.
 func TestFields(t *testing.T) {
 	d, k := fakeContext(t)
 	p := d.prov.(*fakeProvider)
@@ -74,7 +74,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// plainProvider makes CQs that know no fields.
+// A plainProvider makes CQs without fields.
 type plainProvider struct {
 	*fakeProvider
 	made *plainCQ
@@ -92,7 +92,7 @@ func (p *plainProvider) NewCQ(_ ioctl.CqCreate, _ *provider.CQInit) (provider.CQ
 	return p.made, nil
 }
 
-// TestPollExAllocates: neither polling nor what the completions are read into allocates.
+// TestPollExAllocates: neither polling nor the slice of completions allocates.
 func TestPollExAllocates(t *testing.T) {
 	d, _ := fakeContext(t)
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 4, Fields: WCFieldTimestamp}))(t)

@@ -29,7 +29,7 @@ func TestPortAttr(t *testing.T) {
 	if diff := cmp.Diff(want, portAttr(&resp)); diff != "" {
 		t.Errorf("portAttr (-want +got):\n%s", diff)
 	}
-	// A speed that 8 bits don't hold.
+	// A speed that doesn't fit 8 bits.
 	resp.ActiveSpeedEx = 256
 	if got := portAttr(&resp).ActiveSpeed; got != SpeedXDR {
 		t.Errorf("ActiveSpeed = %v", got)

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// nullQP takes every request and forgets it.
+// A nullQP accepts every request and forgets it.
 type nullQP struct {
 	provider.QP
 	put, rung, takenBack int
@@ -71,8 +71,8 @@ func TestPostAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestOperations: each operation is for the types of QP for which the specification, or libmlx5
-// or libefa, has it.
+// TestOperations: each operation works on the types of QP on which the specification, libmlx5
+// or libefa has it.
 func TestOperations(t *testing.T) {
 	types := []QPType{RC, UC, UD, RawPacket, XRCSend, XRCRecv, DCI, DCT, SRD}
 	for op, want := range map[Opcode][]QPType{
@@ -102,7 +102,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// A refused request neither rings nor hides those before it.
+// TestPostSendRefuses: a refused request rings no doorbell of its own, and doesn't hide the
+// requests before it.
 func TestPostSendRefuses(t *testing.T) {
 	mr := &MR{iova: 0x1000, length: 0x1000}
 	tests := []struct {
@@ -180,7 +181,7 @@ func TestSingleOwnerDetectsMisuse(t *testing.T) {
 	l.Lock()
 }
 
-// BenchmarkPostSend is what this package adds to a provider's post.
+// BenchmarkPostSend measures the cost that this package adds to a provider's post.
 func BenchmarkPostSend(b *testing.B) {
 	for _, bench := range []struct {
 		name   string
@@ -199,8 +200,8 @@ func BenchmarkPostSend(b *testing.B) {
 	}
 }
 
-// TestPostBounds: what is just within bounds is posted, what is just beyond isn't, and
-// of a list no more than what is before it.
+// TestPostBounds: requests just within the limits are posted. A request just beyond is
+// refused, and only the requests before it in the list are posted.
 func TestPostBounds(t *testing.T) {
 	const longest = 1<<31 - 1
 	qp, _ := nullRC()
@@ -304,7 +305,7 @@ func TestPostBounds(t *testing.T) {
 	}
 }
 
-// TestPostStates: from which state on a QP takes requests.
+// TestPostStates tests from which state on a QP accepts requests.
 func TestPostStates(t *testing.T) {
 	for _, s := range []QPState{QPReset, QPInit, QPRTR, QPRTS, QPSQD, QPSQE, QPErr} {
 		for _, wr := range []SendWR{{Opcode: OpSend}, {Opcode: OpLocalInv}} { // the short way, and the other
@@ -365,7 +366,7 @@ func TestPostWaits(t *testing.T) {
 	}
 }
 
-// failQP puts what it is given, and can't ring.
+// A failQP accepts every request, but its doorbell fails.
 type failQP struct {
 	nullQP
 	err error
@@ -379,7 +380,7 @@ func (q *failQP) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	return n, q.err
 }
 
-// TestDoorbellFails: all was put, and the error says what is wrong.
+// TestDoorbellFails: all requests count as posted, and the error is the doorbell's.
 func TestDoorbellFails(t *testing.T) {
 	bad := errors.New("no bell")
 	for _, op := range []Opcode{OpSend, OpLocalInv} {
@@ -394,7 +395,7 @@ func TestDoorbellFails(t *testing.T) {
 	}
 }
 
-// TestBindType1: a type 1 window gets the next key, and one of type 2 is refused.
+// TestBindType1: a type 1 window gets the next key, and a type 2 window is refused.
 func TestBindType1(t *testing.T) {
 	qp, _ := keepRC()
 	p := qp.prov.(*keepQP)

@@ -13,8 +13,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// fullAttr has a value of its own in each field; those that the kernel has side by
-// side differ in a way that a swap shows.
+// fullAttr returns attributes with a different value in each field, so that a swap shows.
 func fullAttr() QPAttr {
 	path := func(n uint8, port int) AHAttr {
 		return AHAttr{
@@ -36,7 +35,8 @@ func kernelPath(n uint8, port uint8) uapi.IbUverbsQpDest {
 	}
 }
 
-// TestModifyFields: each attribute gets to the kernel in its place, and comes back.
+// TestModifyFields: each attribute is in its place in the command, and in the response to a
+// query.
 func TestModifyFields(t *testing.T) {
 	dev, k := fakeContext(t)
 	x := makeFakes(t, dev)
@@ -63,7 +63,7 @@ func TestModifyFields(t *testing.T) {
 	if q := dev.prov.(*fakeProvider).qps[0]; x.qp.State() != QPRTS || len(q.moved) != 1 || q.moved[0] != uapi.IB_QPS_RTS {
 		t.Errorf("state %v, moved %v", x.qp.State(), q.moved)
 	}
-	// Without the paths in the mask, they are not given; without a state, there is none.
+	// Paths and a state that the mask doesn't select are not in the command.
 	if err := x.qp.modifyHeld("modify QP", &a, QPAttrQKey, QPRTS, QPRTS); err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestModifyFields(t *testing.T) {
 	}
 }
 
-// TestModifyRefuses what doesn't fit, at its bounds.
+// TestModifyRefuses: values that don't fit are refused, at their limits.
 func TestModifyRefuses(t *testing.T) {
 	d, k := fakeContext(t)
 	ok := fullAttr()
@@ -143,7 +143,7 @@ func TestModifyRefuses(t *testing.T) {
 		if err := bad.check("modify QP", d, tt.mask); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
-		// What isn't asked for isn't looked at.
+		// Unselected values aren't checked.
 		if err := bad.check("modify QP", d, 0); err != nil {
 			t.Errorf("%s, not asked for: %v", name, err)
 		}
@@ -153,8 +153,8 @@ func TestModifyRefuses(t *testing.T) {
 	}
 }
 
-// TestModifyExplains: a QP that has failed by itself refuses what its owner thinks
-// allowed, and the error says in which state it is.
+// TestModifyExplains: the error for a move that a failed QP refuses names the QP's actual
+// state.
 func TestModifyExplains(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
@@ -174,7 +174,7 @@ func TestModifyExplains(t *testing.T) {
 	}
 }
 
-// TestReset empties the queues and forgets completions, once each CQ.
+// TestReset: a move to RESET empties the queues and drops completions, once from each CQ.
 func TestReset(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -197,7 +197,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// TestCreateQP: the kernel and the provider are told what was asked for.
+// TestCreateQP: the kernel and the provider get the options.
 func TestCreateQP(t *testing.T) {
 	dev, k := fakeContext(t)
 	x := makeFakes(t, dev)
@@ -294,7 +294,7 @@ func TestCreateQP(t *testing.T) {
 			t.Errorf("in an XRC domain, %s: %v", name, err)
 		}
 	}
-	// What can't be.
+	// Invalid options.
 	for name, o := range map[string]QPOptions{
 		"no send CQ":         {Type: RC, RecvCQ: recv},
 		"no receive CQ":      {Type: RC, SendCQ: x.cq},
@@ -324,8 +324,8 @@ func TestCreateQP(t *testing.T) {
 	}
 }
 
-// TestQPDefaultSGEs: a queue's requests have room for one piece of memory, if nothing else was
-// asked for, and none if a negative number was.
+// TestQPDefaultSGEs: a queue's requests hold one piece of memory by default, and none with a
+// negative number.
 func TestQPDefaultSGEs(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)

@@ -56,9 +56,9 @@ func TestCheckTransition(t *testing.T) {
 	}
 }
 
-// kernelStates is what Linux 6.1 lets each type do, apart from going to RESET and to
-// ERR: qp_state_table in drivers/infiniband/core/verbs.c, modify_dci_qp_is_ok and
-// mlx5_ib_modify_dct in hw/mlx5/qp.c. A line has the type, the states, the attributes
+// kernelStates are the transitions that Linux 6.1 allows each type, apart from those to
+// RESET and to ERR: qp_state_table in drivers/infiniband/core/verbs.c, modify_dci_qp_is_ok
+// and mlx5_ib_modify_dct in hw/mlx5/qp.c. A line has the type, the states, the attributes
 // that are needed, and after a bar those that may be given.
 const kernelStates = `
 RC RESET INIT PKEY_INDEX PORT ACCESS_FLAGS |
@@ -124,8 +124,8 @@ DCT RESET INIT ACCESS_FLAGS PKEY_INDEX PORT |
 DCT INIT RTR MIN_RNR_TIMER AV PATH_MTU |
 `
 
-// TestTransitionsOfAllTypes holds checkTransition to the kernel's table: for each
-// type and each two states, with each attribute left out or added.
+// TestTransitionsOfAllTypes compares checkTransition with the kernel's table: for each type
+// and each two states, with each attribute left out or added.
 func TestTransitionsOfAllTypes(t *testing.T) {
 	type change struct {
 		typ      QPType
@@ -202,7 +202,7 @@ func TestTransitionsOfAllTypes(t *testing.T) {
 					case bit&row.required != 0:
 						try(row.required&^bit, false)
 					case bit == QPAttrCurState && (to == QPReset || to == QPErr):
-						// Beside the state that it is about it does no harm.
+						// With the state, it does no harm.
 					case bit&all != 0:
 						try(row.required|bit, bit&row.optional != 0)
 					}

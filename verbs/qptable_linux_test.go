@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestQPByNum: a completion leads to its QP and to what the caller knows of it, as long
-// as there is the QP.
+// TestQPByNum: a completion's number leads to its QP and to the caller's data, while the QP
+// exists.
 func TestQPByNum(t *testing.T) {
 	type conn struct{ name string }
 	d, k := fakeContext(t)
@@ -41,7 +41,7 @@ func TestQPByNum(t *testing.T) {
 	if qp := d.QPByNum(num); qp != nil || qps[num].Value() != conns[num] {
 		t.Errorf("the closed QP: %v", qp)
 	}
-	// A number that was given to another QP before the first one was forgotten.
+	// The kernel reuses a number before its former QP has left the table.
 	next := new(QP)
 	d.qps.enter(next, num)
 	d.qps.leave(qps[num], num)
@@ -58,7 +58,7 @@ func TestQPByNum(t *testing.T) {
 	}
 }
 
-// TestQPByNewNum: a QP that gets another number, as a DCT does, is found by the new one
+// TestQPByNewNum: a QP whose number changes, such as a DCT, is found by the new number
 // only.
 func TestQPByNewNum(t *testing.T) {
 	d, _ := fakeContext(t)
@@ -76,7 +76,7 @@ func TestQPByNewNum(t *testing.T) {
 	}
 }
 
-// TestQPByNumBesideChanges: lookups see a QP or none while QPs come and go.
+// TestQPByNumBesideChanges: lookups find the QP or none while QPs are added and removed.
 func TestQPByNumBesideChanges(t *testing.T) {
 	var c Device
 	stop := make(chan struct{})

@@ -10,7 +10,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Each field of the kernel's answer is where it belongs: each has a value of its own.
+// TestDeviceAttr: each field of the kernel's response, all with different values, is in its
+// place.
 func TestDeviceAttr(t *testing.T) {
 	resp := uapi.IbUverbsExQueryDeviceResp{
 		Base: uapi.IbUverbsQueryDeviceResp{
@@ -49,7 +50,7 @@ func TestDeviceAttr(t *testing.T) {
 	if diff := cmp.Diff(want, deviceAttr(&resp, "")); diff != "" {
 		t.Errorf("deviceAttr (-want +got):\n%s", diff)
 	}
-	// None was left out above, but those that say nothing.
+	// No field was left out above, except meaningless ones.
 	var unset func(name string, v reflect.Value)
 	unset = func(name string, v reflect.Value) {
 		for i := range v.NumField() {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A recorder keeps what is posted.
+// A recorder keeps the posted receives.
 type recorder struct {
 	wrs []RecvWR
 	err error
@@ -16,7 +16,7 @@ func (q *recorder) PostRecv(wrs ...RecvWR) (int, error) {
 	return len(wrs), q.err
 }
 
-// TestRecvRing: each buffer is posted at first and after its message was handled.
+// TestRecvRing: each buffer is posted at first, and again after its message was handled.
 func TestRecvRing(t *testing.T) {
 	d, _ := fakeContext(t)
 	mr := must(must(d.AllocPD())(t).AllocMR(4*64+10, MROptions{Access: AccessLocalWrite}))(t)

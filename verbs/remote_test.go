@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestRemote: what is sent to a peer arrives, in both encodings.
+// TestRemote: a Remote survives both encodings.
 func TestRemote(t *testing.T) {
 	r := Remote{Addr: 0xfedcba9876543210, RKey: 0x89abcdef}
 	var got Remote

@@ -16,7 +16,7 @@ func ExamplePD_CreateRSSQP() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer dev.Close() // and all that is made below
+	defer dev.Close() // and all objects created below
 	pd := must(dev.AllocPD())
 
 	var queues []*verbs.WQ

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestScatterMemory: Poll can copy to the memory of open MRs that may be written, at the
-// addresses that requests have for it, and to nothing else.
+// TestScatterMemory: Poll can copy to the writable memory of open MRs, at their addresses
+// in requests, and to no other memory.
 func TestScatterMemory(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -76,7 +76,7 @@ func TestScatterMemory(t *testing.T) {
 	if d.scatter(key, at, data) || !bytes.Equal(old, make([]byte, 100)) {
 		t.Error("wrote to memory that isn't registered any more")
 	}
-	// A key that is reused is that of the newer MR, even if the older one ends later.
+	// A reused key belongs to the newer MR, even if the older MR ends later.
 	zero.moved(func() { zero.ref.LKey = key })
 	newer := reg(100, AccessLocalWrite)
 	newer.moved(func() { newer.ref.LKey = key })
@@ -86,7 +86,7 @@ func TestScatterMemory(t *testing.T) {
 }
 
 // TestScatterBesideClose: memory is freed while messages for it are copied. The race
-// detector and the memory's protection tell if one is copied later.
+// detector and the memory's protection detect a later copy.
 func TestScatterBesideClose(t *testing.T) {
 	d, _ := fakeContext(t)
 	pd := must(d.AllocPD())(t)
@@ -111,7 +111,7 @@ func TestScatterBesideClose(t *testing.T) {
 	}
 }
 
-// BenchmarkScatter is the part of Poll that finds the memory among that of 1000 MRs.
+// BenchmarkScatter measures the part of Poll that finds the memory among 1000 MRs.
 func BenchmarkScatter(b *testing.B) {
 	d := &Device{}
 	d.knowMemory()

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// TestTracedLayout compares what a tracer reads of this program's work requests and
-// completions with what is there.
+// TestTracedLayout compares a tracer's types with this package's work requests and
+// completions.
 func TestTracedLayout(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		return // not traced there
@@ -39,8 +39,8 @@ func TestTracedLayout(t *testing.T) {
 	}
 }
 
-// tracedLayout compares a struct with what a tracer takes it for: each field must be there,
-// in the same place, and have the same size.
+// tracedLayout compares a struct with the tracer's type: each field must exist at the same
+// offset with the same size.
 func tracedLayout(t *testing.T, ours, theirs reflect.Type) {
 	if ours.Size() != theirs.Size() {
 		t.Errorf("%v has %d bytes, a tracer takes it for %d", ours, ours.Size(), theirs.Size())

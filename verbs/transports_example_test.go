@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A local is an opened device, and what an example makes first.
+// A local is an opened device, with the first objects of each example.
 type local struct {
 	dev *verbs.Device
 	gid verbs.GIDEntry
@@ -23,7 +23,7 @@ func open(device string) *local {
 		cq: must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 16}))}
 }
 
-// one is room for one request of each kind.
+// one makes room for one request of each kind.
 var one = verbs.QPCap{MaxSendWR: 1, MaxRecvWR: 1}
 
 // connected creates two RC queue pairs that are connected to each other.
@@ -49,7 +49,7 @@ func (l *local) wait() verbs.WC {
 	return wc[0]
 }
 
-// Two queue pairs are connected without a guarantee that what they send arrives (UC).
+// Two queue pairs are connected without a guarantee that messages arrive (UC).
 func ExampleQP_Connect() {
 	l := open("")
 	defer l.dev.Close()
@@ -68,7 +68,7 @@ func ExampleQP_Connect() {
 	fmt.Printf("%q\n", in.Bytes()[:l.wait().ByteLen])
 }
 
-// A datagram (UD), and an answer to whoever has sent it.
+// A datagram (UD), and a reply to its sender.
 func ExamplePD_CreateAHFromWC() {
 	l := open("")
 	defer l.dev.Close()
@@ -167,7 +167,7 @@ func Example_dynamicallyConnected() {
 	}
 }
 
-// An Ethernet frame from one port to another one in the same network. It needs CAP_NET_RAW.
+// An Ethernet frame from one port to another in the same network. It needs CAP_NET_RAW.
 func Example_rawEthernet() {
 	here, there := open("mlx5_0"), open("mlx5_1")
 	defer here.dev.Close()
@@ -182,7 +182,8 @@ func Example_rawEthernet() {
 	}
 	sender, receiver := raw(here), raw(there)
 
-	// A flow says which frames the receiver gets: those to its address, of a type for experiments.
+	// A flow selects the frames that the receiver gets: frames to its address, of a type for
+	// experiments.
 	const etherType = 0x88b5
 	var spec verbs.FlowEth
 	copy(spec.Val.DstMAC[:], dst)

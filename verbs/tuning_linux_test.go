@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestModerate: the kernel gets what is within the device's limits.
+// TestModerate: values within the device's limits are in the command.
 func TestModerate(t *testing.T) {
 	d, k := fakeContext(t)
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 1}))(t)
@@ -64,7 +64,7 @@ func TestModerate(t *testing.T) {
 	}
 }
 
-// TestCreateFlags: the kernel gets the flags that the QP's type and the device have.
+// TestCreateFlags: flags that the QP's type and the device support are in the command.
 func TestCreateFlags(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)

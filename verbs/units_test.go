@@ -58,7 +58,7 @@ func TestRate(t *testing.T) {
 	c := map[Rate]int{
 		2: 2500, 3: 10000, 4: 30000, 5: 5000, 6: 20000, 7: 40000, 8: 60000, 9: 80000, 10: 120000, 11: 14062, 12: 56250, 13: 112500,
 		14: 168750, 15: 25781, 16: 103125, 17: 206250, 18: 309375, 19: 28125, 20: 53125, 21: 425000, 22: 637500, 23: 850000,
-		25: 1700000, // by its lanes; this libibverbs didn't know it
+		25: 1700000, // computed from its lanes; this libibverbs lacked it
 	}
 	for r := range Rate(40) {
 		if got := r.Mbps(); got != c[r] {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// TestPollWaitFinds: completions that are there already are returned at once, and
-// nothing is armed.
+// TestPollWaitFinds: completions already in the queue are returned at once, and the CQ
+// isn't armed.
 func TestPollWaitFinds(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -27,7 +27,7 @@ func TestPollWaitFinds(t *testing.T) {
 	}
 }
 
-// TestPollWaitWakes: who is woken returns what has come, and arms no second time.
+// TestPollWaitWakes: a woken wait returns the new completions, and doesn't arm again.
 func TestPollWaitWakes(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -48,7 +48,7 @@ func TestPollWaitWakes(t *testing.T) {
 	x.cq.mu.Lock()
 	q.ready = 2
 	x.cq.mu.Unlock()
-	// It may be looking again already, before it sleeps.
+	// It may already be polling again, before it sleeps.
 	if _, err := unix.Write(x.ch.events.fd, binary.NativeEndian.AppendUint64(nil, x.cq.id)); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestPollWaitWakes(t *testing.T) {
 	}
 }
 
-// armedCQ keeps what each arming says.
+// An armedCQ keeps the arguments of each arming.
 type armedCQ struct {
 	provider.CQ
 	solicited []bool
@@ -72,8 +72,8 @@ func (q *armedCQ) Arm(solicitedOnly bool, events uint32) error {
 	return nil
 }
 
-// TestPollWaitLooksAgain: what comes between the first look and the arming is found
-// before the sleep, in which no event would tell of it.
+// TestPollWaitLooksAgain: a completion between the first poll and the arming is found
+// before the sleep, since it causes no event.
 func TestPollWaitLooksAgain(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
@@ -84,7 +84,7 @@ func TestPollWaitLooksAgain(t *testing.T) {
 	}
 }
 
-// lateCQ is one whose completions come just before it is armed.
+// A lateCQ is a CQ whose completions arrive just before it is armed.
 type lateCQ struct{ *fakeCQ }
 
 func (q *lateCQ) Arm(solicitedOnly bool, events uint32) error {
@@ -92,8 +92,8 @@ func (q *lateCQ) Arm(solicitedOnly bool, events uint32) error {
 	return q.fakeCQ.Arm(solicitedOnly, events)
 }
 
-// TestArmings: each arming says how many events there were of its CQ. An event of a CQ
-// that is gone is nobody's.
+// TestArmings: each arming has its CQ's number of events so far. An event of a closed CQ is
+// dropped.
 func TestArmings(t *testing.T) {
 	d, _ := fakeContext(t)
 	ch := must(d.CreateCompChannel())(t)
@@ -106,7 +106,7 @@ func TestArmings(t *testing.T) {
 	}
 	happen := func(id uint64) {
 		t.Helper()
-		// The fake kernel's channel is an eventfd: what is written is what is read.
+		// The fake kernel's channel is an eventfd, which returns the written value.
 		if _, err := unix.Write(ch.events.fd, binary.NativeEndian.AppendUint64(nil, id)); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestArmings(t *testing.T) {
 	}
 }
 
-// lockedSRQ is a provider's SRQ that is for one goroutine at a time.
+// A lockedSRQ is a provider's SRQ that takes one goroutine at a time.
 type lockedSRQ struct {
 	provider.SRQ
 	t   *testing.T
@@ -150,8 +150,8 @@ func (q *lockedSRQ) PostRecv(wrs []provider.RecvWR) (int, error) {
 	return len(wrs) - 1, q.err
 }
 
-// TestSRQPost: the provider is called under the lock, which is free afterwards, and its
-// refusal is named.
+// TestSRQPost: the provider is called with the lock held, the lock is free afterwards, and
+// the provider's error gets the verb's name.
 func TestSRQPost(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)

@@ -76,7 +76,7 @@ func ExampleCompChannel() {
 	var wcs [2]verbs.WC
 	for done := 0; done < 3; {
 		cq := must(channel.Wait(ctx))
-		check(cq.Arm(false)) // before the poll, else a completion between the two has no event
+		check(cq.Arm(false)) // before the poll, else a completion between the two causes no event
 		for {
 			n := must(cq.Poll(wcs[:]))
 			if n == 0 {
@@ -91,7 +91,7 @@ func ExampleCompChannel() {
 	}
 }
 
-// The device tells when messages arrived.
+// The device reports when messages arrived.
 func ExampleCQ_PollEx() {
 	dev := must(verbs.Open(""))
 	defer dev.Close()
@@ -120,7 +120,7 @@ func ExampleCQ_PollEx() {
 	fmt.Printf("one came at %v, another %v µs later\n", wcs[0].WallClock, cycles*1000/attr.HCACoreClock)
 }
 
-// A monitor learns of what happens to the device and its objects.
+// A monitor receives the events of the device and its objects.
 func ExampleDevice_Events() {
 	dev := must(verbs.Open(""))
 	defer dev.Close()

@@ -56,8 +56,8 @@ type fakeRSSQP struct {
 
 func (q *fakeRSSQP) Release() { q.wq.released++ }
 
-// TestSpreading: what the kernel and the provider are told of a work queue, a table of them and a QP on
-// the table. Of what either refuses nothing stays.
+// TestSpreading: the kernel and the provider get the options of a work queue, a table of them and a QP
+// on the table. A refusal of either leaves nothing behind.
 func TestSpreading(t *testing.T) {
 	d, k := fakeContext(t)
 	k.answerTo("query_device_ex", func(f *fakeCall) error {
