@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestCQEError: the text says what is wrong, and has the whole entry.
+// TestCQEError: the text has the cause and the whole entry.
 func TestCQEError(t *testing.T) {
 	e := &CQEError{Why: "has no owner"}
 	e.CQE[0], e.CQE[63] = 0xab, 0xcd

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// sink is a send queue that prints what it is given: the least of a provider.QP.
+// A sink is a send queue that prints its requests: a minimal provider.QP.
 type sink struct{ pending int }
 
 func (s *sink) put(wr *provider.SendWR) error {
@@ -33,7 +33,7 @@ func (s *sink) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 	return n, err
 }
 
-// Requests are put one by one, and the device hears of them all at once.
+// Requests are put one by one, and one doorbell is rung for all of them.
 func Example() {
 	wrs := make([]provider.SendWR, 3)
 	for i := range wrs {

@@ -65,7 +65,7 @@ func called(n ast.Node) (names []string) {
 	return names
 }
 
-// looks reports whether n looks at an entry's valid bit.
+// looks reports whether n reads an entry's valid bit.
 func looks(n ast.Node) bool {
 	names := called(n)
 	return slices.Contains(names, ".Ready") || slices.Contains(names, ".ready") || slices.Contains(names, ".PlainSend")
@@ -98,7 +98,8 @@ func leaves(b *ast.BlockStmt) bool {
 	return false
 }
 
-// TestLoadBarriers: whoever sees that an entry is valid has a barrier before it reads the entry.
+// TestLoadBarriers: between the check that an entry is valid and the reads of the entry there is
+// a barrier.
 func TestLoadBarriers(t *testing.T) {
 	for dir, want := range map[string]int{"mlx5": 6, "efa": 3} {
 		found := 0
@@ -161,8 +162,9 @@ func TestLoadBarriers(t *testing.T) {
 	}
 }
 
-// TestStoreOrder: the record is written before a shared register, under whose lock; a request is in
-// the device's memory before its doorbell; and what publishes is not followed by what it publishes.
+// TestStoreOrder: the record is written before a shared register, and the register with its lock
+// held; a request is in the device's memory before its doorbell; and no store follows the store
+// that publishes it.
 func TestStoreOrder(t *testing.T) {
 	publishes := []string{"mmio.Publish", "memorder.StoreRelease"}
 	orders := map[string]map[string][]string{
@@ -233,7 +235,7 @@ func published(s ast.Stmt) string {
 	return ""
 }
 
-// TestPublishesLast: what siw writes to an element is there before the kernel may take it.
+// TestPublishesLast: siw writes all of an element before the kernel may take it.
 func TestPublishesLast(t *testing.T) {
 	found := 0
 	for _, f := range functions(t, "siw") {

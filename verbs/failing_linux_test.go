@@ -21,8 +21,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// collect collects garbage until what has been left by now is found. The collector ends the
-// program if it finds memory that is still pinned.
+// collect collects garbage until all present garbage is found. The collector ends the
+// program if it finds pinned memory among it.
 func collect() {
 	for range 2 {
 		found := make(chan struct{})
@@ -32,20 +32,21 @@ func collect() {
 	}
 }
 
-// A ledger has what exists of a Device in the kernel and at its provider. It counts the steps of
-// a verb, which are commands to the kernel and calls of the provider, and fails one of them.
+// A ledger records the objects of a Device in the kernel and at its provider. It counts the
+// steps of a verb, which are commands to the kernel and calls of the provider, and makes one of
+// them fail.
 type ledger struct {
 	t *testing.T
 
 	mu     sync.Mutex
-	verb   int      // that is running, from 1; 0 for none
-	verbs  int      // so far
+	verb   int      // number of the running verb, from 1; 0 for none
+	verbs  int      // number of verbs so far
 	steps  []string // of it
 	fails  int      // the step that fails, from 0; -1 for none
 	kernel []kernelObject
 	parts  []*part
 	groups map[uint32]int // multicast groups, by the handles of the QPs in them
-	memory uint64         // where the memory is that was last registered
+	memory uint64         // address of the last registered memory
 	gone   bool           // the device
 
 	contexts int // provider's contexts that have been adopted and not released
@@ -53,7 +54,7 @@ type ledger struct {
 
 // A kernelObject is an object in the kernel.
 type kernelObject struct {
-	by     string // the command that has made it
+	by     string // the command that has created it
 	handle uint32
 	verb   int
 }
@@ -62,10 +63,10 @@ type kernelObject struct {
 type part struct {
 	l      *ledger
 	name   string
-	handle uint32 // of the object, 0 as long as there is none
+	handle uint32 // the object's handle, 0 before there is an object
 }
 
-// step is a step of the verb that is running. It fails if it is its turn.
+// step records a step of the running verb. It fails if this is the step to fail.
 func (l *ledger) step(name string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +93,7 @@ func (l *ledger) run(fails int, call verb) (steps []string, made []io.Closer, er
 	return l.steps, made, err
 }
 
-// asked sees each command before the kernel answers it.
+// asked is called for each command before the kernel answers it.
 func (l *ledger) asked(f *fakeCall) error {
 	if err := l.step(f.Verb()); err != nil {
 		return err
@@ -113,7 +114,7 @@ func (l *ledger) asked(f *fakeCall) error {
 	return nil
 }
 
-// done sees each command that has succeeded.
+// done is called for each command that has succeeded.
 func (l *ledger) done(f *fakeCall, handle uint32) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,7 +124,7 @@ func (l *ledger) done(f *fakeCall, handle uint32) {
 		l.groups[in[uapi.IbUverbsAttachMcast](f, uapi.UVERBS_ATTR_CORE_IN).QpHandle]++
 	case "detach_mcast":
 		l.groups[in[uapi.IbUverbsDetachMcast](f, uapi.UVERBS_ATTR_CORE_IN).QpHandle]--
-	case "create_comp_channel", "alloc_async_fd": // files, which are counted otherwise
+	case "create_comp_channel", "alloc_async_fd": // files, which are counted separately
 	default:
 		for _, makes := range []string{"create_", "alloc_", "reg_", "open_"} {
 			if strings.HasPrefix(verb, makes) {
@@ -143,7 +144,8 @@ func (l *ledger) done(f *fakeCall, handle uint32) {
 	}
 }
 
-// destroyed removes an object. What the same verb has made must go in the reverse order.
+// destroyed removes an object. The objects of one verb must be removed in the reverse order
+// of their creation.
 func (l *ledger) destroyed(verb string, handle uint32) {
 	i := slices.IndexFunc(l.kernel, func(o kernelObject) bool { return o.handle == handle })
 	if i < 0 {
@@ -188,7 +190,7 @@ func (p *part) release() {
 	l.parts = slices.Delete(l.parts, i, i+1)
 }
 
-// state is all that exists, and how often it is held.
+// state returns all existing objects, with their numbers of holds.
 func (l *ledger) state(d *Device) (all []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -214,8 +216,8 @@ func files(t *testing.T) int {
 	return len(list)
 }
 
-// ours reports whether memory that the garbage collector doesn't know is at an address: it is
-// mapped and not for children.
+// ours reports whether the address is in memory of MapMemory: it is mapped, and not inherited
+// by children.
 func ours(t *testing.T, addr uint64) bool {
 	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
@@ -233,7 +235,7 @@ func ours(t *testing.T, addr uint64) bool {
 	return false
 }
 
-// A failingProvider has all kinds of objects, and a ledger that fails its calls.
+// A failingProvider has all kinds of objects, and a ledger that makes its calls fail.
 type failingProvider struct{ l *ledger }
 
 func (p *failingProvider) Adopt() error {
@@ -271,7 +273,7 @@ func (p *failingProvider) CountFlow(ioctl.WriteExCreateFlow, []uint32) (func(), 
 	return part.release, nil
 }
 
-// of is the fakeProvider that the queues of a failingProvider belong to.
+// of is the fakeProvider to which the queues of a failingProvider belong.
 var of = new(fakeProvider)
 
 type failingPD struct{ l *ledger }
@@ -306,7 +308,7 @@ func (p *failingProvider) NewDM(ioctl.DmAlloc, int) (provider.DM, error) {
 	return &failingDM{fakeDM{}, &part{l: p.l, name: "DM"}}, nil
 }
 
-// Adopt is where a DM begins to have something to release.
+// Adopt makes the DM's part releasable.
 func (d *failingDM) Adopt() error {
 	err := d.adopt()
 	if err == nil {
@@ -426,7 +428,7 @@ func (q *failingWQ) Adopt(handle, number uint32, granted *provider.WQInit) error
 
 func (q *failingWQ) Release() { q.release() }
 
-// A failingDevice is a Device with a ledger, and objects for others to be made of.
+// A failingDevice is a Device with a ledger, and objects from which others are created.
 type failingDevice struct {
 	*Device
 	k *fakeKernel
@@ -438,7 +440,7 @@ type failingDevice struct {
 	xrcd *XRCD
 }
 
-// open opens a device whose provider and kernel the ledger fails.
+// open opens a device whose provider and kernel the ledger makes fail.
 func (l *ledger) open() (*Device, *fakeKernel, error) {
 	k := &fakeKernel{t: l.t, asked: l.asked, done: l.done, on: map[string]func(*fakeCall) error{
 		"query_device_ex": func(f *fakeCall) error {
@@ -522,7 +524,7 @@ func one[T io.Closer](x T, err error) ([]io.Closer, error) {
 // none is the result of a verb that makes nothing.
 func none(err error) ([]io.Closer, error) { return nil, err }
 
-// A verb returns what it has made, in its order.
+// A verb returns its new objects, in the order of their creation.
 type verb = func() ([]io.Closer, error)
 
 // A verbCall is a verb on a failingDevice.
@@ -530,15 +532,15 @@ type verbCall struct {
 	name  string
 	steps string // in their order
 
-	// prepare makes what the verb is called on.
+	// prepare creates the objects that the verb needs.
 	prepare func(*failingDevice) verb
 
-	lasts  bool // it isn't undone at the end
+	lasts  bool // the verb isn't undone at the end
 	partly bool // a call that fails may have done a part
 }
 
 var verbCalls = []verbCall{
-	// What makes an object.
+	// Verbs that create an object.
 	{name: "alloc PD", steps: "new PD, alloc_pd, adopt PD", prepare: func(x *failingDevice) verb {
 		return func() ([]io.Closer, error) { return one(x.AllocPD()) }
 	}},
@@ -689,7 +691,7 @@ var verbCalls = []verbCall{
 		}
 	}},
 
-	// What changes an object.
+	// Verbs that change an object.
 	{name: "move QP to INIT", steps: "query_device_ex, modify_qp", prepare: func(x *failingDevice) verb {
 		qp := x.qp(UD, QPReset)
 		return func() ([]io.Closer, error) {
@@ -809,7 +811,7 @@ var verbCalls = []verbCall{
 		}
 	}},
 
-	// What closes an object.
+	// Verbs that close an object.
 	{name: "close PD", steps: "dealloc_pd", prepare: func(x *failingDevice) verb { return closing(x.AllocPD())(x) }, lasts: true},
 	{name: "close MR", steps: "dereg_mr", prepare: func(x *failingDevice) verb {
 		return closing(x.pd.RegMR(make([]byte, 100), MROptions{}))(x)
@@ -890,8 +892,8 @@ func (x *failingDevice) stateIs(qp *QP, from, to QPState, err error) error {
 	return err
 }
 
-// connecting has a QP connected. The QP is then in the state of the last modification that has
-// succeeded. What a failure has left is undone as the documentation says.
+// connecting connects a QP. The QP is then in the state of the last successful modification.
+// After a failure, it is reset as documented.
 func (x *failingDevice) connecting(qp *QP, connect func() error) verb {
 	return func() ([]io.Closer, error) {
 		if qp.State() != QPReset {
@@ -909,9 +911,9 @@ func (x *failingDevice) connecting(qp *QP, connect func() error) verb {
 	}
 }
 
-// TestFailingSteps: an error at each step of each verb that makes, changes or closes an object leaves
-// nothing behind: no object in the kernel and no part of the provider, nothing held, nothing
-// pinned or mapped. What was made is unmade in the reverse order, memory last. The next call works.
+// TestFailingSteps: an error at each step of each verb that creates, changes or closes an object
+// leaves nothing behind: no object in the kernel, no part of the provider, no hold, nothing pinned or
+// mapped. New objects are destroyed in the reverse order, memory last. The next call works.
 func TestFailingSteps(t *testing.T) {
 	for _, call := range verbCalls {
 		t.Run(call.name, func(t *testing.T) {
@@ -921,7 +923,7 @@ func TestFailingSteps(t *testing.T) {
 	}
 }
 
-// fail makes the call on a device of its own, and fails the step n. It reports whether there is such a step.
+// fail makes the call on a new device, and lets step n fail. It reports whether there is such a step.
 func (c *verbCall) fail(t *testing.T, n int) bool {
 	opened := files(t)
 	x := newFailingDevice(t)
@@ -971,8 +973,8 @@ func (c *verbCall) fail(t *testing.T, n int) bool {
 	return failed
 }
 
-// TestUndoRefused: if the kernel also refuses to destroy what the provider refuses, the memory
-// stays, which the device may still write to; but not if the device is gone.
+// TestUndoRefused: if the provider refuses an object and the kernel refuses to destroy it, its
+// memory stays, because the device may still write to it; but not if the device is gone.
 func TestUndoRefused(t *testing.T) {
 	for _, errno := range []syscall.Errno{unix.EBUSY, unix.EIO} {
 		for _, call := range verbCalls {
@@ -1000,9 +1002,9 @@ func TestUndoRefused(t *testing.T) {
 	}
 }
 
-// TestOpenFails: of a device whose opening fails at any step, nothing stays open.
+// TestOpenFails: if opening a device fails at any step, nothing stays open.
 func TestOpenFails(t *testing.T) {
-	newFailingDevice(t).end() // what the runtime opens once
+	newFailingDevice(t).end() // makes the runtime open its own files
 	opened, want := files(t), "new context, get_context, adopt context, alloc_async_fd"
 	for n := 0; ; n++ {
 		l := &ledger{t: t}
@@ -1030,7 +1032,7 @@ func TestOpenFails(t *testing.T) {
 	}
 }
 
-// TestTagsStay: an SRQ whose end the kernel refuses goes on.
+// TestTagsStay: an SRQ that the kernel refuses to destroy still works.
 func TestTagsStay(t *testing.T) {
 	x := newFailingDevice(t)
 	defer x.end()

@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestCompCounter: the kernel is told of the two words that the device counts in, and these are what
-// is read. A device without counters is not asked.
+// TestCompCounter: the command has the two words in which the device counts, and Read returns them.
+// Without counters, no command reaches the kernel.
 func TestCompCounter(t *testing.T) {
 	if _, err := held.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
 		t.Skip("emulators of one program don't copy its memory")

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A completion that can't be is refused with its bytes, and the next one is found.
+// An impossible completion is an error with its bytes, and the next completion is found.
 func TestHostileCompletions(t *testing.T) {
 	r := newRig(t)
 	c, other := r.newCQ(t, 0, provider.CQInit{CQE: 8}), r.newCQ(t, 1, provider.CQInit{CQE: 8})
@@ -61,7 +61,7 @@ func TestHostileCompletions(t *testing.T) {
 	}
 }
 
-// A kernel that tells nonsense is not believed.
+// Invalid responses of the kernel are refused.
 func TestHostileKernel(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 8})
@@ -119,7 +119,7 @@ func TestHostileKernel(t *testing.T) {
 	q2.Release()
 }
 
-// The queues may be written by anybody at any time: posts and polls go on without a panic.
+// Whatever is written to the queues at any time, posts and polls don't panic.
 func FuzzQueues(f *testing.F) {
 	f.Add([]byte{0x40, 0, 0, 3, 5, 0, 0, 0, 0x40, 0, 1, 5}, uint16(0))
 	f.Add([]byte{0xff, 1, 3, 0, 0, 9, 255, 255, 7}, uint16(32))

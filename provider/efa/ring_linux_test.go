@@ -22,7 +22,7 @@ type rig struct {
 	dev []byte
 }
 
-// Where the rig has its queues.
+// Offsets of the rig's queues.
 const (
 	bellsAt  = 0x10000
 	sqAt     = 0x20000
@@ -138,7 +138,7 @@ func (r *rig) wqe(i, size int) []uint64 {
 	return words
 }
 
-// complete writes a completion, the phase last.
+// complete writes a completion, with the phase last.
 func (r *rig) complete(q *cq, position uint32, e cqe) {
 	at := cqAt + int(position&q.mask)*cqeSize
 	phase := uint64(1)
@@ -161,7 +161,7 @@ func sendOf(op uapi.IbUverbsWrOpcode) provider.SendWR {
 	return provider.SendWR{WRID: 42, Opcode: op, Flags: uint32(uapi.IB_SEND_SIGNALED), AH: &peer, RemoteQPN: 0x1234, RemoteQKey: 0x1ee7, Remote: provider.Remote{Addr: 0x77777777, RKey: 0x8888}}
 }
 
-// What each kind of request is to the device, bit by bit.
+// The descriptors of each kind of request, bit by bit.
 func TestSendDescriptors(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
@@ -202,7 +202,7 @@ func TestSendDescriptors(t *testing.T) {
 	}
 }
 
-// Requests of 128 bytes have room for inline data, also behind a remote address.
+// Requests of 128 bytes hold inline data, even after a remote address.
 func TestLongSends(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
@@ -227,8 +227,8 @@ func TestLongSends(t *testing.T) {
 	}
 }
 
-// A list is rung for in batches, and the phase changes with each round of the ring. Requests of
-// which the device has not been told can be taken back.
+// The doorbell is rung for a list in batches, and the phase changes in each round of the ring.
+// Requests without a doorbell can be taken back.
 func TestBatches(t *testing.T) {
 	r := newRig(t)
 	r.limits.context.MaxTxBatch, r.limits.context.MinSqWr = 3, 2
@@ -270,7 +270,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// Completions come in any order, and each number is given out once.
+// Requests complete in any order, and no two of them have one number.
 func TestAnyOrder(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
@@ -371,7 +371,7 @@ func TestReceives(t *testing.T) {
 	}
 }
 
-// What the device lacks is refused before it is told.
+// Operations that the device lacks are refused before they reach it.
 func TestRefusedSends(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
@@ -469,7 +469,8 @@ func TestStatuses(t *testing.T) {
 	}
 }
 
-// A CQ with events tells the device what was consumed, and is armed with the number of events.
+// A CQ with events rings the doorbell with the number of consumed completions, and is armed
+// with the number of events.
 func TestDoorbellOfCQ(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 3, Channel: true})
@@ -492,8 +493,8 @@ func TestDoorbellOfCQ(t *testing.T) {
 	}
 }
 
-// A destroyed queue pair's completions are dropped, those of its successor with the same number
-// are not.
+// A destroyed queue pair's completions are dropped, but not those of its successor with the
+// same number.
 func TestForget(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 8})
@@ -533,8 +534,8 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// The positions of completions wrap: those of a QP that is no more are dropped up to where they end, also
-// if that is beyond the last number.
+// The positions of completions wrap: a former QP's completions are dropped up to their end, even if
+// positions wrap before it.
 func TestForgetWraps(t *testing.T) {
 	q := &cq{rings: []cqRing{{}, {}}, gone: []span{{5, 1, 2}, {5, 0, 100}}}
 	q.turn = 1
@@ -549,7 +550,7 @@ func TestForgetWraps(t *testing.T) {
 	}
 }
 
-// A queue pair that was reset has an empty queue, and its completions from before are dropped.
+// A queue pair that was reset has an empty queue, and its earlier completions are dropped.
 func TestReset(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 8})
@@ -573,7 +574,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// The phase of requests changes with each round of the ring, and goes on where a reset was.
+// The phase of requests changes in each round of the ring, and continues after a reset.
 func TestPhaseGoesOn(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 8})
@@ -650,7 +651,7 @@ func TestPostPollAllocatesNothing(t *testing.T) {
 	}
 }
 
-// PollEx has the GID of a sender without an address handle, and tells of writes without a receive.
+// PollEx reports the GID of a sender without an address handle, and writes without a receive.
 func TestPollEx(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 8, Fields: provider.FieldSGID | provider.FieldUnsolicited})
@@ -687,8 +688,8 @@ func TestPollEx(t *testing.T) {
 	}
 }
 
-// TestRelease: what is mapped for a CQ and a QP goes with them. A QP without receives has no
-// receive queue to show.
+// TestRelease: Release unmaps the memory of a CQ and a QP. A QP without receives has no
+// receive queue.
 func TestRelease(t *testing.T) {
 	r := newRig(t)
 	idle := mappings(t)
@@ -716,7 +717,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// mappings tells how many pieces of the rig's file this process has mapped.
+// mappings returns the number of the process's mappings of the rig's file.
 func mappings(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/maps")

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestAddresses holds address vectors, by struct mlx5_wqe_av, to what libmlx5
-// makes of the same attributes. Over InfiniBand no kernel is asked.
+// TestAddresses compares address vectors, in the layout of struct mlx5_wqe_av, with
+// libmlx5's of the same attributes. Over InfiniBand no command reaches the kernel.
 func TestAddresses(t *testing.T) {
 	gid := [16]byte{0xfe, 0x80, 15: 9}
 	global := func(flow uint32) uapi.IbUverbsAhAttr {
@@ -75,7 +75,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestGRHRequired: a port of InfiniBand can want all addresses to be global.
+// TestGRHRequired: an InfiniBand port can require global addresses.
 func TestGRHRequired(t *testing.T) {
 	for _, global := range []uint8{0, 1} {
 		cmd := ioctl.NewWriteCreateAh()

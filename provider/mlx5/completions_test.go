@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestReceiveFields: what a completion says of a receive, in each field.
+// TestReceiveFields: each field of a receive's completion.
 func TestReceiveFields(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -67,8 +67,8 @@ func TestReceiveFields(t *testing.T) {
 	}
 }
 
-// TestSendFields: what a completion says of a send, by its opcode in the CQE; a UMR has
-// one for two operations.
+// TestSendFields: the fields of a send's completion, by its opcode in the CQE; a UMR has
+// one opcode for two operations.
 func TestSendFields(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -109,7 +109,7 @@ func TestSendFields(t *testing.T) {
 	}
 }
 
-// TestReleased: a CQE about what is gone finds nothing, whichever number it has.
+// TestReleased: a CQE of a released queue finds no resource, whichever number it has.
 func TestReleased(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		r := newRig(t, version)

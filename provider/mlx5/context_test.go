@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestAnswersRefused: what a kernel doesn't say, or says of an ABI that isn't
-// this side's, is refused before anything is mapped.
+// TestAnswersRefused: an incomplete response, or one of another ABI, is refused before
+// anything is mapped.
 func TestAnswersRefused(t *testing.T) {
 	for name, spoil := range map[string]func(r *uapi.Mlx5IbAllocUcontextResp){
 		"short":            func(r *uapi.Mlx5IbAllocUcontextResp) { r.ResponseLength = minResponse - 1 },
@@ -49,9 +49,8 @@ func TestAnswersRefused(t *testing.T) {
 	}
 }
 
-// TestRegisters: where the registers of pages with many UARs are, as systems have
-// them whose pages are larger than a UAR, and those of a UAR as large as a page of
-// 64 KB.
+// TestRegisters: the places of registers in pages with many UARs, as on systems whose pages
+// are larger than a UAR, and in a UAR as large as a page of 64 KB.
 func TestRegisters(t *testing.T) {
 	page := &uarPage{mem: make([]byte, 1<<16)}
 	for _, tt := range []struct {
@@ -76,8 +75,8 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
-// TestSharedRegisters: QPs share registers when those for one QP each are given
-// out, evenly, and get one for themselves when one is free again.
+// TestSharedRegisters: when all registers for one QP each are taken, QPs share registers
+// evenly; a register that becomes free again goes to one QP.
 func TestSharedRegisters(t *testing.T) {
 	u := &uars{maxDedicated: dedicatedRegisters, maxCommon: commonRegisters, dedicated: dedicatedRegisters}
 	own := &register{dynamic: true}
@@ -119,8 +118,8 @@ func TestSharedRegisters(t *testing.T) {
 	}
 }
 
-// TestOneRegister: without BlueFlame all QPs ring at one place, which nothing
-// combines, and which needs no lock.
+// TestOneRegister: without BlueFlame all QPs ring one register, whose stores aren't
+// combined, and which needs no lock.
 func TestOneRegister(t *testing.T) {
 	r := newRig(t, 1)
 	r.uars.noFlame = true
@@ -148,8 +147,8 @@ func TestOneRegister(t *testing.T) {
 	}
 }
 
-// TestWaysToRing: posts leave a WQE of one block in the two buffers of a register
-// in turns, or, where there is no BlueFlame, its first 8 bytes in one place.
+// TestWaysToRing: posts copy a WQE of one block to the two buffers of a register in turn
+// or, without BlueFlame, its first 8 bytes to one place.
 func TestWaysToRing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		size   uint32
@@ -191,8 +190,8 @@ func TestWaysToRing(t *testing.T) {
 	}
 }
 
-// TestRingAtTheEnd: of a WQE that goes on at the ring's begin, the register gets the
-// first 8 bytes alone, and the other buffer is next.
+// TestRingAtTheEnd: of a WQE that wraps around the ring, the register gets only the first 8
+// bytes, and the other buffer is next.
 func TestRingAtTheEnd(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		r := newRig(t, 1)
@@ -238,7 +237,7 @@ func TestRingAtTheEnd(t *testing.T) {
 	}
 }
 
-// block returns the bytes of one of a send queue's.
+// block returns the bytes of a block of a send queue.
 func block(q *qp, at uint32) (b []byte) {
 	for i := range uint32(wqe.BlockSegs) {
 		s := segment(&q.sq.ring[(at&q.sq.mask)*wqe.BlockSegs+i])

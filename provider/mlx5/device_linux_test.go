@@ -21,15 +21,15 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A call is a command as the kernel gets it: struct ib_uverbs_ioctl_hdr, with the
-// places of the attributes' values by their numbers.
+// A call is a command in the kernel's form: struct ib_uverbs_ioctl_hdr, with the addresses
+// of the attributes' values by their numbers.
 type call struct {
 	object, method uint16
 	values         map[uint16]uint64
 }
 
-// fakeFile is a device whose commands the function answers, and whose memory is a
-// file's.
+// fakeFile returns a device whose commands the function answers, and whose memory is a
+// file.
 func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
 	t.Helper()
 	if _, err := held.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
@@ -71,7 +71,7 @@ func read(t *testing.T, at uint64, n int) []byte {
 	return b
 }
 
-// value returns an attribute's value: a number, or where the rest is.
+// value returns an attribute's value: a number, or the address of longer data.
 func (c call) value(t *testing.T, attr uint16) uint64 {
 	return binary.NativeEndian.Uint64(read(t, c.values[attr], 8))
 }
@@ -93,8 +93,8 @@ func (c call) out(t *testing.T, attr uint16, fields ...any) {
 	}
 }
 
-// TestDeviceExtra: each of the driver's answers is in its field. Bytes as struct
-// mlx5_ib_query_device_resp has them.
+// TestDeviceExtra: each field of the driver's response is in its place. The bytes have the
+// layout of struct mlx5_ib_query_device_resp.
 func TestDeviceExtra(t *testing.T) {
 	f := fakeFile(t, func(c call) syscall.Errno {
 		c.out(t, uapi.UVERBS_ATTR_UHW_OUT,
@@ -124,9 +124,8 @@ func TestDeviceExtra(t *testing.T) {
 	}
 }
 
-// TestPagesOfRegisters: the kernel is asked for a page when no register is left, first
-// for registers of one QP each, then for those to share, then no more. All pages go
-// back in the end.
+// TestPagesOfRegisters: a page is allocated when no register is left, first for registers
+// of one QP each, then for shared ones, then no more. All pages are freed in the end.
 func TestPagesOfRegisters(t *testing.T) {
 	size := uint64(os.Getpagesize())
 	var given, taken []uint32 // handles
@@ -190,7 +189,7 @@ func TestPagesOfRegisters(t *testing.T) {
 			t.Errorf("a register of page %d was given %d times, has %d users; want %d", r.page, n, r.users, want)
 		}
 	}
-	// A QP with one owner shares with nobody, however many there are before it.
+	// A QP with SingleOwner shares its register with no other, however many QPs there are.
 	for i := range 5 {
 		r, err := u.take(f, true)
 		if err != nil {
@@ -218,8 +217,8 @@ func TestPagesOfRegisters(t *testing.T) {
 	}
 }
 
-// TestPagesOfSeveralUARs: where the system's pages are larger than the adapter's, each UAR of a page has
-// a number of its own, and its registers are in its part.
+// TestPagesOfSeveralUARs: if the system's pages are larger than the adapter's, each UAR of a page has
+// its own number, and its registers are in its part.
 func TestPagesOfSeveralUARs(t *testing.T) {
 	const perPage = 4
 	f := fakeFile(t, func(c call) syscall.Errno {
@@ -252,8 +251,8 @@ func TestPagesOfSeveralUARs(t *testing.T) {
 	}
 }
 
-// TestStaticRegisters: of the pages that the kernel made with the context, each register may be
-// several QPs'. The first is for doorbells alone.
+// TestStaticRegisters: in the pages that the kernel allocated with the context, QPs may share
+// each register. The first register takes only doorbells.
 func TestStaticRegisters(t *testing.T) {
 	u := &uars{}
 	f := fakeFile(t, func(call) syscall.Errno { return syscall.EINVAL })
@@ -273,8 +272,8 @@ func TestStaticRegisters(t *testing.T) {
 	}
 }
 
-// TestOddRegisters: registers of a length for which a UAR has no room, or that are too short, turn
-// copies of WQEs off. The device can be used all the same.
+// TestOddRegisters: if registers are too long for a UAR or too short, WQEs are not copied. The
+// device still works.
 func TestOddRegisters(t *testing.T) {
 	for _, size := range []uint32{0, leastRegister / 2, 2 * maxRegister} {
 		u := &uars{}
@@ -292,7 +291,7 @@ func TestOddRegisters(t *testing.T) {
 	}
 }
 
-// TestNoDeviceMemory: memory of the adapter that can't be mapped is none.
+// TestNoDeviceMemory: memory of the adapter that can't be mapped is refused.
 func TestNoDeviceMemory(t *testing.T) {
 	f := fakeFile(t, func(call) syscall.Errno { return syscall.EINVAL })
 	size := uint64(os.Getpagesize())
@@ -307,7 +306,7 @@ func TestNoDeviceMemory(t *testing.T) {
 	}
 }
 
-// TestNoPage: without a page there is no register, and what was allocated goes back.
+// TestNoPage: without a page there is no register, and all allocations are freed.
 func TestNoPage(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -340,7 +339,7 @@ func TestNoPage(t *testing.T) {
 	}
 }
 
-// TestNullKey: an adapter has a key of no memory if the driver says so.
+// TestNullKey: an adapter has a null key if the driver reports one.
 func TestNullKey(t *testing.T) {
 	const key = 0x500
 	for mask, want := range map[uapi.Mlx5IbAllocUcontextRespMask]uint32{
@@ -365,7 +364,7 @@ func TestNullKey(t *testing.T) {
 	}
 }
 
-// TestContextAnswers: each bit of the kernel's answer turns on what it stands for, and nothing else.
+// TestContextAnswers: each bit of the kernel's response turns on its feature, and no other.
 func TestContextAnswers(t *testing.T) {
 	type answers struct{ ece, ahInKernel, queryExtra, wall bool }
 	usual := uapi.Mlx5IbAllocUcontextResp{
@@ -404,7 +403,7 @@ func TestContextAnswers(t *testing.T) {
 	}
 }
 
-// TestClockPlace: the counter is in one page, at a multiple of its words.
+// TestClockPlace: the counter is in one page, aligned to its words.
 func TestClockPlace(t *testing.T) {
 	size := uint64(os.Getpagesize())
 	f := fakeFile(t, func(call) syscall.Errno { return unix.ENOMEM })
@@ -420,9 +419,9 @@ func TestClockPlace(t *testing.T) {
 	}
 }
 
-// TestCQRequest: what the driver is told of a CQ, with the page for its doorbells where the kernel
-// makes such pages: in a field if it fits, else as an attribute. Fields as struct mlx5_ib_create_cq
-// has them.
+// TestCQRequest: the driver's request for a CQ, with the page for its doorbells if the kernel
+// allocates such pages: in a field if it fits, else as an attribute. The fields are those of struct
+// mlx5_ib_create_cq.
 func TestCQRequest(t *testing.T) {
 	for _, tt := range []struct {
 		page  uint32
@@ -485,7 +484,7 @@ func TestCQRequest(t *testing.T) {
 	}
 }
 
-// TestQPFlags: the driver is told of what a QP's options ask for.
+// TestQPFlags: the driver's request has the flags of a QP's options.
 func TestQPFlags(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -533,7 +532,8 @@ func TestQPFlags(t *testing.T) {
 	}
 }
 
-// TestDisorderTold: the kernel learns of it with each move to INIT, and with no other.
+// TestDisorderTold: each move to INIT requests receives in any order, and no other move
+// does.
 func TestDisorderTold(t *testing.T) {
 	r := newRig(t, 1)
 	var told uapi.Mlx5IbModifyQp
@@ -577,8 +577,8 @@ func TestDisorderTold(t *testing.T) {
 	}
 }
 
-// TestDM: memory of the adapter is mapped where the kernel says, and its words are in order.
-// What doesn't fit the kernel's pages is refused.
+// TestDM: memory of the adapter is mapped at the kernel's offset, and its words are in
+// order. Memory that doesn't fit the kernel's pages is refused.
 func TestDM(t *testing.T) {
 	page := uint64(os.Getpagesize())
 	for _, tt := range []struct {

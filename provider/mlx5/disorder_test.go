@@ -21,9 +21,10 @@ func outOfOrder(c *cq, recvs, sges uint32) provider.QPInit {
 	}
 }
 
-// TestDisorder: an adapter completes receives in any order. Each completion has its own request's ID,
-// no post goes to a WQE that the adapter still has, there is room for as many as were granted, unless
-// the oldest lags behind by the whole ring, and no number is too large for the 16 bits of a counter.
+// TestDisorder: an adapter completes receives in any order. Each completion has its own request's ID.
+// No post overwrites a WQE that the adapter still has. The queue has room for the granted number of
+// receives, unless the oldest lags behind by the whole ring. Numbers wrap at the 16 bits of a
+// counter.
 func TestDisorder(t *testing.T) {
 	for _, tt := range []struct{ recvs, sges, limit, places uint32 }{
 		{1, 4, 1, 1}, {1, 1, 2, 4}, {2, 4, 2, 4}, {3, 4, 4, 8}, {64, 1, 64, 128}, {100, 2, 128, 256},
@@ -117,7 +118,7 @@ func TestDisorderTwice(t *testing.T) {
 	}
 }
 
-// TestDisorderRefused: what can't be had with receives in any order.
+// TestDisorderRefused: options that exclude receives in any order.
 func TestDisorderRefused(t *testing.T) {
 	r := newRig(t, 1)
 	r.limits.recvWQEs = 512

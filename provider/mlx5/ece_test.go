@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestECE: what the adapter has comes with the QP, and after it was asked for
-// something else, with a change of state: of a DCT, that in which it is made.
+// TestECE: the adapter's options arrive with the new QP and, after other options were
+// requested, with a change of state: for a DCT, with the one that creates it.
 func TestECE(t *testing.T) {
 	for _, dc := range []provider.DriverType{provider.NoDriverType, provider.DCTarget} {
 		r := newRig(t, 1)
@@ -66,8 +66,8 @@ func TestECE(t *testing.T) {
 	}
 }
 
-// TestECETakenBack: after a change of state that failed, and another one without ECE, nothing of the
-// first one's answer is used, whose memory is another's.
+// TestECETakenBack: after a failed change of state and another one without ECE, the first one's
+// response isn't used, since its memory may be reused.
 func TestECETakenBack(t *testing.T) {
 	r := newRig(t, 1)
 	r.ece = true

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// TestEnvironment: libmlx5's variables say how many registers are asked for, of a
-// kernel that gives a fixed set, and how many are taken of another.
+// TestEnvironment: libmlx5's variables set the number of registers to request from a kernel
+// with a fixed set, and the limits with other kernels.
 func TestEnvironment(t *testing.T) {
 	for _, tt := range []struct {
 		name                    string

@@ -15,7 +15,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// clockPage is a page as the kernel fills it in.
+// clockPage returns a page in the kernel's form.
 func clockPage(info uapi.IbUverbsClockInfo) []byte {
 	b := make([]byte, 4096)
 	*(*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(b))) = info
@@ -54,7 +54,7 @@ func TestWallTime(t *testing.T) {
 	}
 }
 
-// TestWallTimeBesideUpdate: what the kernel is about to change is not taken.
+// TestWallTimeBesideUpdate: a state that the kernel is changing is not used.
 func TestWallTimeBesideUpdate(t *testing.T) {
 	w := wall{mem: clockPage(uapi.IbUverbsClockInfo{Sign: 1, Nsec: 1, Mult: 1})}
 	got := make(chan wallTime)
@@ -71,7 +71,8 @@ func TestWallTimeBesideUpdate(t *testing.T) {
 	}
 }
 
-// TestWallTimeWhole: what is read is one state of the page, however often the kernel changes it meanwhile.
+// TestWallTimeWhole: a read returns one state of the page, however often the kernel changes the page
+// meanwhile.
 func TestWallTimeWhole(t *testing.T) {
 	w := wall{mem: make([]byte, 4096)[40:]} // in two cache lines, so that half of a state may come
 	p := (*uapi.IbUverbsClockInfo)(unsafe.Pointer(unsafe.SliceData(w.mem)))
@@ -80,7 +81,7 @@ func TestWallTimeWhole(t *testing.T) {
 	kernel.Go(func() {
 		for i := uint32(1); !over.Load(); i++ {
 			atomic.StoreUint32(&p.Sign, 2*i-1)
-			atomic.StoreUint32(&p.Shift, i) // what is read last is the first to change
+			atomic.StoreUint32(&p.Shift, i) // the last field to be read is the first to change
 			atomic.StoreUint32(&p.Mult, i)
 			for _, field := range []*uint64{&p.Mask, &p.Frac, &p.Cycles, &p.Nsec} {
 				atomic.StoreUint64(field, uint64(i))
@@ -106,8 +107,7 @@ func TestWallTimeWhole(t *testing.T) {
 	kernel.Wait()
 }
 
-// TestFields: a completion has the fields that were asked for, and those of a failed
-// request are zero.
+// TestFields: a completion has the selected fields; a failed request's are zero.
 func TestFields(t *testing.T) {
 	const all = allFields
 	for _, fields := range []provider.Fields{all, provider.FieldTimestamp, provider.FieldWallClock, provider.FieldFlowTag, provider.FieldVLAN} {
@@ -239,7 +239,7 @@ func TestRealTime(t *testing.T) {
 	}
 }
 
-// TestNoField: a CQ isn't made with a field that there isn't.
+// TestNoField: a CQ with an unsupported field isn't created.
 func TestNoField(t *testing.T) {
 	r := newRig(t, 1)
 	for _, fields := range []provider.Fields{provider.FieldWallClock, 1 << 20} {

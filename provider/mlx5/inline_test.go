@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestTakeHeader: what the device wants inline is taken from the front of the list, to
-// the byte.
+// TestTakeHeader: the bytes that must be inline are taken from the front of the list,
+// exactly.
 func TestTakeHeader(t *testing.T) {
 	packet := []byte("0123456789abcdefghijklmnopqrstuv")
 	at := func(off int) uint64 { return uint64(uintptr(unsafe.Pointer(&packet[off]))) }
@@ -54,8 +54,8 @@ func TestTakeHeader(t *testing.T) {
 	}
 }
 
-// TestReceivesFill: as many receives are taken as there are places, whichever way they
-// are posted, and none more.
+// TestReceivesFill: a queue takes as many receives as it has room for, whichever way they
+// are posted, and no more.
 func TestReceivesFill(t *testing.T) {
 	long := provider.RecvWR{SGL: []provider.SGE{{Addr: 1, Length: 1}, {Addr: 2, Length: 2}}}
 	short := provider.RecvWR{SGL: long.SGL[:1]}

@@ -19,9 +19,10 @@ type span struct {
 // line is the length of a cache line.
 const line = 64
 
-// TestLines: a QP's sender, its receiver and those who poll its two CQs may be on four
-// processors. Each writes its own cache lines of the QP per message, and what all of them read
-// is in further ones. The doorbell record is as the adapter wants it: one line for both queues.
+// TestLines: the goroutines that post a QP's sends, post its receives and poll its two CQs may
+// run on four processors. Each writes its own cache lines of the QP, and the fields that all of
+// them read are in further lines. The doorbell record is one line for both queues, as the
+// adapter requires.
 func TestLines(t *testing.T) {
 	var q qp
 	sq, rq := unsafe.Offsetof(q.sq), unsafe.Offsetof(q.rq)

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestDataOrder: the firmware is asked for its capability, and then about the queue pair.
-// Numbers and places of bits as rdma-core's mlx5_ifc.h has them.
+// TestDataOrder: the firmware is queried for its capability, and then for the queue pair.
+// Numbers and positions of bits are those of rdma-core's mlx5_ifc.h.
 func TestDataOrder(t *testing.T) {
 	for name, tt := range map[string]struct {
 		q       *qp

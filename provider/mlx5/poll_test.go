@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestUnknownCQE: what can't be told of is an error with the CQE's bytes, after the
-// completions before it, and the next poll goes on behind it.
+// TestUnknownCQE: a CQE that can't be reported is an error with the CQE's bytes, after the
+// completions before it, and the next poll continues after it.
 func TestUnknownCQE(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		r := newRig(t, version)
@@ -101,7 +101,7 @@ func TestUnknownCQE(t *testing.T) {
 	}
 }
 
-// TestXRCReceives: an SRQ that CQEs name is found, and is nobody's who sends.
+// TestXRCReceives: an SRQ in a receive's CQE is found, but not in a send's.
 func TestXRCReceives(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 15})
@@ -122,8 +122,8 @@ func TestXRCReceives(t *testing.T) {
 	}
 }
 
-// TestTimedFault: a receive that is posted again for a missing page isn't told, and
-// its time is not the next one's.
+// TestTimedFault: a receive that is posted again because of a missing page isn't reported,
+// and its timestamp isn't the next completion's.
 func TestTimedFault(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 15, Fields: provider.FieldTimestamp})
@@ -147,8 +147,8 @@ func TestTimedFault(t *testing.T) {
 	}
 }
 
-// TestNumbers: each is a resource's of its own, until none is left: the last that
-// CQEs could have is not one.
+// TestNumbers: each resource has a unique number until none is left; the last number that
+// fits a CQE is reserved.
 func TestNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("counts to 16 million")
@@ -182,8 +182,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestTooManyBack: an adapter that gives back more of an SRQ's receives than there
-// are spoils nothing: none is posted again for it.
+// TestTooManyBack: if an adapter returns more of an SRQ's receives than it has, none is
+// posted again for it.
 func TestTooManyBack(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 63})
@@ -207,8 +207,8 @@ func TestTooManyBack(t *testing.T) {
 	}
 }
 
-// TestTheirCQ: a CQ that the program polls itself is left alone when one of its QPs goes: neither
-// its entries nor its consumer index are this library's.
+// TestTheirCQ: closing a QP changes neither the entries nor the consumer index of a CQ that the
+// program polls directly.
 func TestTheirCQ(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 15})
@@ -230,8 +230,8 @@ func TestTheirCQ(t *testing.T) {
 	}
 }
 
-// TestNumberAgain: where the adapter's numbers name queues, a new one may have the number of one
-// that the kernel has destroyed and this library not yet released.
+// TestNumberAgain: if CQEs have the adapter's numbers, a new queue may get the number of a
+// destroyed queue before this library has released that.
 func TestNumberAgain(t *testing.T) {
 	r := newRig(t, 0)
 	c := r.newCQ(t, provider.CQInit{CQE: 15})
@@ -255,7 +255,7 @@ func TestNumberAgain(t *testing.T) {
 	}
 }
 
-// TestCompressedSRQ: compressed completions of an SRQ must say which receive they are about.
+// TestCompressedSRQ: compressed completions of an SRQ must identify their receives.
 func TestCompressedSRQ(t *testing.T) {
 	r := newRig(t, 1)
 	s := r.newSRQ(t, provider.SRQInit{MaxWR: 3, MaxSGE: 1})
@@ -282,8 +282,8 @@ func TestCompressedSRQ(t *testing.T) {
 	}
 }
 
-// TestSee: one barrier is for all completions that are there, as many as can be told of. (Only
-// where loads are reordered is there one.)
+// TestSee: one barrier serves all completions that have arrived, up to the number to report.
+// (Only processors that reorder loads need one.)
 func TestSee(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 7})

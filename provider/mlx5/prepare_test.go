@@ -13,7 +13,7 @@ import (
 )
 
 // TestTooMuch: queues and requests beyond the adapter's limits are invalid arguments, so that a program
-// can tell that it must ask for less.
+// knows that it must request less.
 func TestTooMuch(t *testing.T) {
 	r := newRig(t, 1)
 	r.limits = limits{sendWQE: 256, recvWQE: 32, sendBlocks: 512, recvWQEs: 512, srqWQEs: 31}
@@ -35,7 +35,7 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// TestQPRequest: what the driver is told of a QP's queues.
+// TestQPRequest: the driver's request for a QP's queues.
 func TestQPRequest(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		r := newRig(t, version)

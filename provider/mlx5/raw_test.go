@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestRaw: a WQE that was taken from one queue is in another as if it had been encoded there:
-// around the ring's end, with a signature, and after the invalidation of a key.
+// TestRaw: a WQE copied from one queue to another is as if encoded there: around the ring's
+// end, with a signature, and after the invalidation of a key.
 func TestRaw(t *testing.T) {
 	m := rand.New(rand.NewPCG(1, 2))
 	for _, signed := range []bool{false, true} {
@@ -52,7 +52,7 @@ func TestRaw(t *testing.T) {
 	}
 }
 
-// TestRawRefused: what is no WQE of the queue's leaves nothing in it.
+// TestRawRefused: an invalid WQE leaves nothing in the queue.
 func TestRawRefused(t *testing.T) {
 	q := newRig(t, 1).newQP(t, 0x123, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(2, 1, 0)})
 	good := make([]byte, 32)

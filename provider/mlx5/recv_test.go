@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestReceiveLengths: to the adapter, the length 0 is 2 GiB, and the highest bit says that data
-// follow. So neither an empty buffer nor one of 2 GiB is ever shown to it, in any queue.
+// TestReceiveLengths: the adapter reads the length 0 as 2 GiB, and the highest bit as inline
+// data. So no queue ever has an empty buffer or one of 2 GiB.
 func TestReceiveLengths(t *testing.T) {
 	r := newRig(t, 1)
 	q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 2, 0)})
@@ -71,7 +71,7 @@ func TestReceiveLengths(t *testing.T) {
 	}
 }
 
-// TestTagBufferLength: nor is the buffer of a tag.
+// TestTagBufferLength: a tag's buffer is neither empty nor of 2 GiB, either.
 func TestTagBufferLength(t *testing.T) {
 	s := newTagRig(t, 1)
 	ops := []provider.TagOp{{Op: provider.TagAdd, Buffer: provider.SGE{Length: 1 << 31}}}

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// words are numbers as they are on the wire.
+// words returns numbers in wire format.
 func words(list ...uint32) (b []byte) {
 	for _, w := range list {
 		b = binary.BigEndian.AppendUint32(b, w)
@@ -90,7 +90,7 @@ func TestRequestBytes(t *testing.T) {
 	}
 }
 
-// TestNoOperation: an opcode that means nothing leaves nothing in the queue.
+// TestNoOperation: an unknown opcode leaves nothing in the queue.
 func TestNoOperation(t *testing.T) {
 	q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0), Atomics: true})
 	known := map[uapi.IbUverbsWrOpcode]bool{
@@ -110,7 +110,7 @@ func TestNoOperation(t *testing.T) {
 	}
 }
 
-// TestWithoutAtomics: a QP has those operations that the adapter has.
+// TestWithoutAtomics: a QP has only the adapter's atomic operations.
 func TestWithoutAtomics(t *testing.T) {
 	ops := []uapi.IbUverbsWrOpcode{
 		uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD,
@@ -132,8 +132,8 @@ func TestWithoutAtomics(t *testing.T) {
 	}
 }
 
-// TestListsAreCounted: whatever way the requests of a list take, and wherever it ends, the number of
-// those that were posted is right, and so are their IDs, the record and the queue's own count.
+// TestListsAreCounted: whichever path the requests of a list take, and wherever the list ends, the
+// number of posted requests is correct, and so are their IDs, the record and the queue's own count.
 func TestListsAreCounted(t *testing.T) {
 	one, two := provider.SGE{Addr: 1, Length: 2, LKey: 3}, make([]provider.SGE, 2)
 	two[0], two[1] = one, one

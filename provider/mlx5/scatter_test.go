@@ -21,8 +21,8 @@ func (p *place) scatter(lkey uint32, addr uint64, data []byte) bool {
 	return true
 }
 
-// TestScatter: data that comes in a completion reaches the memory of its request, in all
-// its parts, and no other. Where the request names none, its completion fails.
+// TestScatter: data in a completion reaches all parts of its request's memory, and no other
+// memory. If the request has no memory for it, the completion fails.
 func TestScatter(t *testing.T) {
 	to := func(sgl ...provider.SGE) []provider.SGE { return sgl }
 	const at = 0x1000
@@ -129,7 +129,7 @@ func TestScatterAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkReceive tells what a message of 20 bytes costs that comes in its completion.
+// BenchmarkReceive measures a receive of 20 bytes that arrive in the completion.
 func BenchmarkReceive(b *testing.B) {
 	for name, format := range map[string]uint8{"in memory": 0, "in the completion": 1} {
 		b.Run(name, func(b *testing.B) {

@@ -21,7 +21,7 @@ func newTwin(t *testing.T, init provider.QPInit) twin {
 	return twin{r, r.newQP(t, 0x123, init)}
 }
 
-// same asserts that two have written the same: queues, records and registers.
+// same asserts that two twins have written the same queues, records and registers.
 func (a twin) same(t *testing.T, b twin) {
 	t.Helper()
 	if !slices.Equal(a.sq.ring, b.sq.ring) || !slices.Equal(a.sq.slots, b.sq.slots) {
@@ -62,8 +62,8 @@ func shortened(wrs []provider.SendWR) (list []provider.Short) {
 	return list
 }
 
-// TestShort: short requests make the same WQEs and doorbells as others, whether
-// they come at once, in parts, or after some that were taken back.
+// TestShort: short requests make the same WQEs and doorbells as ordinary ones, whether
+// posted at once, in parts, or after others were taken back.
 func TestShort(t *testing.T) {
 	m := rand.New(rand.NewPCG(1, 2))
 	for _, sge := range []uint32{1, 4} {
@@ -84,7 +84,7 @@ func TestShort(t *testing.T) {
 					t.Fatal("refused")
 				}
 				b.TakeBack()
-				copy(b.sq.ring, a.sq.ring) // what was taken back is still there
+				copy(b.sq.ring, a.sq.ring) // requests that were taken back are still in the ring
 				copy(b.sq.slots, a.sq.slots)
 			}
 			if n, err := a.PostSend(wrs, false); n != len(wrs) || err != nil {
@@ -125,8 +125,7 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestMore: requests that come one by one, with more to follow, make what they
-// make in one list.
+// TestMore: requests posted one by one, with more set, make the same WQEs as one list.
 func TestMore(t *testing.T) {
 	m := rand.New(rand.NewPCG(3, 4))
 	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 3, 100)}
@@ -184,7 +183,7 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// TestShortWay: which QPs take it is decided when they are made.
+// TestShortWay: whether a QP takes the short path is decided at its creation.
 func TestShortWay(t *testing.T) {
 	for _, tt := range []struct {
 		name string

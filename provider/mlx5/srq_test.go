@@ -11,13 +11,12 @@ import (
 )
 
 // TestSRQOrder: several QPs receive messages of four packets from one SRQ, so that receives
-// complete in another order than they were posted. How many of them lie next to each other in
-// memory, as the adapter takes them, is what decides how fast it fetches them: at least as many
-// as with rdma-core's rule since 2023.
+// complete in another order than they were posted. The adapter fetches them faster the more of
+// them follow each other in memory: at least as many do as with rdma-core's rule since 2023.
 func TestSRQOrder(t *testing.T) {
 	const depth, packets, warmup, messages = 255, 4, 10_000, 30_000
-	// What follows its predecessor, in percent, at least: by the QPs and the receives that are
-	// posted at a time.
+	// The minimum percentage of WQEs that follow their predecessors, by the numbers of QPs and
+	// of receives posted at a time.
 	least := map[[2]int]float64{
 		{1, 1}: 100, {1, 16}: 100, {1, 64}: 100,
 		{3, 16}: 50, {3, 64}: 80, {10, 16}: 20, {10, 64}: 70,
@@ -83,8 +82,8 @@ func TestSRQOrder(t *testing.T) {
 	}
 }
 
-// follows is 1 if one WQE lies directly after another. At the ring's end a run ends for every
-// rule: that counts as in order.
+// follows returns 1 if one WQE lies directly after another. At the ring's end a run ends for
+// every rule, so that counts as in order.
 func follows(at, next int) int {
 	if next == at+1 || next == 0 {
 		return 1
@@ -92,8 +91,8 @@ func follows(at, next int) int {
 	return 0
 }
 
-// A chain is an SRQ's list as rdma-core keeps it: when its last entry is to be filled, the one
-// after it in memory is appended, or else the next run of free ones.
+// A chain is an SRQ's list in rdma-core: before its last entry is filled, the entry after it
+// in memory is appended, or else the next run of free entries.
 type chain struct {
 	next       []int
 	freed      []bool
@@ -137,8 +136,8 @@ func (l *chain) run(from, to int) bool {
 	return true
 }
 
-// TestSRQReserve: the WQEs in reserve are used after a missing page only. Then the one that
-// the kernel may still read is left alone until as many others have come back.
+// TestSRQReserve: the WQEs in reserve are used only after a missing page. The WQE that the
+// kernel may still read is not reused until as many others have been returned.
 func TestSRQReserve(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 63})

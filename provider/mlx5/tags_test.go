@@ -48,7 +48,8 @@ func (s *tagRig) poll(op wqe.CQEOpcode, event wqe.TagEvent, index byte) (provide
 
 var errNothing = errors.New("no completion")
 
-// TestTagCQEs: what doesn't fit what was posted is an error, and changes nothing.
+// TestTagCQEs: a CQE that doesn't match a posted operation is an error, and changes
+// nothing.
 func TestTagCQEs(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		s := newTagRig(t, version)
@@ -81,7 +82,7 @@ func TestTagCQEs(t *testing.T) {
 			t.Errorf("%+v, %v", wc, err)
 		}
 		refused("request", wqe.CQEResponderSend, wqe.TagConsumedMessage, 0) // once
-		// A deletion that nobody asked to be told of.
+		// An unsignaled deletion.
 		if n, err := s.PostTagOps([]provider.TagOp{{Op: provider.TagDelete, Handle: 1}}); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}

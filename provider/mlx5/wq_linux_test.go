@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestWQRequest: what the driver is told of a work queue is the memory that receives are written to.
+// TestWQRequest: the driver's request for a work queue has the memory to which receives are written.
 func TestWQRequest(t *testing.T) {
 	r := newRig(t, cqeVersion1)
 	q := &wq{qp{ctx: r.context, raw: true}}
@@ -53,8 +53,8 @@ func TestWQRequest(t *testing.T) {
 	}
 }
 
-// TestRSSRequest: what the driver is told of a QP that spreads packets, as struct
-// mlx5_ib_create_qp_rss has it.
+// TestRSSRequest: the driver's request for a QP that spreads packets, struct
+// mlx5_ib_create_qp_rss.
 func TestRSSRequest(t *testing.T) {
 	var got []byte
 	f := fakeFile(t, func(c call) syscall.Errno {
@@ -88,8 +88,8 @@ func TestRSSRequest(t *testing.T) {
 	}
 }
 
-// TestCountFlow: the driver gets a list of pairs, of what is counted and which counter counts it, as
-// struct mlx5_ib_flow_counters_desc has them.
+// TestCountFlow: the driver gets a list of pairs, of a quantity and its counter, struct
+// mlx5_ib_flow_counters_desc.
 func TestCountFlow(t *testing.T) {
 	var head, list []byte
 	f := fakeFile(t, func(c call) syscall.Errno {
