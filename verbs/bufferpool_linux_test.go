@@ -114,8 +114,7 @@ func TestBufferPoolReferences(t *testing.T) {
 	b.Release()
 }
 
-// TestBufferPoolBounds: the pool registers no more than its limit, and refuses invalid
-// arguments.
+// TestBufferPoolBounds: the pool registers no more than its limit, and refuses invalid arguments.
 func TestBufferPoolBounds(t *testing.T) {
 	p := pool(t, BufferPoolOptions{MaxBytes: 10000, SlabBytes: 8192})
 	for range 2 {

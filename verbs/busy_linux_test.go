@@ -156,8 +156,7 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// TestQueryBesideModify: a Query that began before a Modify doesn't overwrite the Modify's
-// result.
+// TestQueryBesideModify: a Query that began before a Modify doesn't overwrite the Modify's result.
 func TestQueryBesideModify(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)

@@ -13,9 +13,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestCloseReleases: the provider's part of each queue is released once, after the kernel's
-// object is destroyed, and not if the kernel keeps the object. Nobody posts or polls
-// meanwhile.
+// TestCloseReleases: the provider's part of each queue is released once, after the kernel's object
+// is destroyed, and not if the kernel keeps the object. Nobody posts or polls meanwhile.
 func TestCloseReleases(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)

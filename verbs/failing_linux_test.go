@@ -41,13 +41,13 @@ type ledger struct {
 	mu     sync.Mutex
 	verb   int      // number of the running verb, from 1; 0 for none
 	verbs  int      // number of verbs so far
-	steps  []string // of it
+	steps  []string // of the running verb
 	fails  int      // the step that fails, from 0; -1 for none
 	kernel []kernelObject
 	parts  []*part
 	groups map[uint32]int // multicast groups, by the handles of the QPs in them
 	memory uint64         // address of the last registered memory
-	gone   bool           // the device
+	gone   bool           // the device is gone
 
 	contexts int // provider's contexts that have been adopted and not released
 }

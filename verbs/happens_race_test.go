@@ -58,9 +58,8 @@ func (q loopCQ) Poll(wc []provider.WC) (int, error) {
 	return 1, nil
 }
 
-// TestPostHappensBeforePoll: a goroutine that has polled a completion owns the buffer that
-// another goroutine has filled and posted. The race detector fails the test if it
-// disagrees.
+// TestPostHappensBeforePoll: a goroutine that has polled a completion owns the buffer that another
+// goroutine has filled and posted. The race detector fails the test if it disagrees.
 func TestPostHappensBeforePoll(t *testing.T) {
 	l := newLoop(t)
 	qp, _ := nullRC()

@@ -88,8 +88,7 @@ func TestCgroupHint(t *testing.T) {
 	}
 }
 
-// TestRawHint: errors of verbs that access other programs' packets name the missing
-// capability.
+// TestRawHint: errors of verbs that access other programs' packets name the missing capability.
 func TestRawHint(t *testing.T) {
 	d, k := fakeContext(t)
 	raw := fakeOf(t, d, RawPacket)

@@ -78,8 +78,7 @@ func ExampleMW() {
 	fmt.Println(wc[0].Status)
 }
 
-// The memory is not pinned: its pages are loaded when the device needs them, or earlier, on
-// advice.
+// The memory is not pinned: its pages are loaded when the device needs them, or earlier, on advice.
 func ExamplePD_AdviseMR() {
 	l := open("")
 	defer l.dev.Close()

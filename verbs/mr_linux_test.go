@@ -181,8 +181,7 @@ func TestSGEOf(t *testing.T) {
 	}
 }
 
-// TestReregPD moves an MR to another PD. Then that PD can't be closed, and the first PD
-// can.
+// TestReregPD moves an MR to another PD. Then that PD can't be closed, and the first PD can.
 func TestReregPD(t *testing.T) {
 	d, k := fakeContext(t)
 	one, two := must(d.AllocPD())(t), must(d.AllocPD())(t)

@@ -69,8 +69,7 @@ func TestOnDemand(t *testing.T) {
 	must(pd.RegMR(make([]byte, 8), o))(t)
 }
 
-// TestImplicitMR: RegImplicitMR registers the whole address space, on devices that support
-// it.
+// TestImplicitMR: RegImplicitMR registers the whole address space, on devices that support it.
 func TestImplicitMR(t *testing.T) {
 	d, k := fakeContext(t)
 	pd := must(d.AllocPD())(t)

@@ -166,8 +166,7 @@ func TestForeign(t *testing.T) {
 	if a, b := holdsOf(x), holdsOf(y); a != mine || b != theirs {
 		t.Errorf("held %v and %v, before %v and %v", a, b, mine, theirs)
 	}
-	// Nothing is created on a closed object, and the objects before it in the list are not
-	// held.
+	// Nothing is created on a closed object, and the objects before it in the list are not held.
 	closed := must(dev.CreateCQ(CQOptions{MaxCQE: 1}))(t)
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)

@@ -35,8 +35,7 @@ func kernelPath(n uint8, port uint8) uapi.IbUverbsQpDest {
 	}
 }
 
-// TestModifyFields: each attribute is in its place in the command, and in the response to a
-// query.
+// TestModifyFields: each attribute is in its place in the command, and in the response to a query.
 func TestModifyFields(t *testing.T) {
 	dev, k := fakeContext(t)
 	x := makeFakes(t, dev)
@@ -153,8 +152,7 @@ func TestModifyRefuses(t *testing.T) {
 	}
 }
 
-// TestModifyExplains: the error for a move that a failed QP refuses names the QP's actual
-// state.
+// TestModifyExplains: the error for a move that a failed QP refuses names the QP's actual state.
 func TestModifyExplains(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)

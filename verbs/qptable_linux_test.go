@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestQPByNum: a completion's number leads to its QP and to the caller's data, while the QP
-// exists.
+// TestQPByNum: a completion's number leads to its QP and to the caller's data, while the QP exists.
 func TestQPByNum(t *testing.T) {
 	type conn struct{ name string }
 	d, k := fakeContext(t)
@@ -58,8 +57,7 @@ func TestQPByNum(t *testing.T) {
 	}
 }
 
-// TestQPByNewNum: a QP whose number changes, such as a DCT, is found by the new number
-// only.
+// TestQPByNewNum: a QP whose number changes, such as a DCT, is found by the new number only.
 func TestQPByNewNum(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)

@@ -10,8 +10,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestDeviceAttr: each field of the kernel's response, all with different values, is in its
-// place.
+// TestDeviceAttr: each field of the kernel's response, all with different values, is in its place.
 func TestDeviceAttr(t *testing.T) {
 	resp := uapi.IbUverbsExQueryDeviceResp{
 		Base: uapi.IbUverbsQueryDeviceResp{

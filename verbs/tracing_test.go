@@ -8,8 +8,7 @@ import (
 	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// TestTracedLayout compares a tracer's types with this package's work requests and
-// completions.
+// TestTracedLayout compares a tracer's types with this package's work requests and completions.
 func TestTracedLayout(t *testing.T) {
 	if unsafe.Sizeof(uintptr(0)) != 8 {
 		return // not traced there

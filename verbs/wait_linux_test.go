@@ -10,8 +10,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// TestPollWaitFinds: completions already in the queue are returned at once, and the CQ
-// isn't armed.
+// TestPollWaitFinds: completions already in the queue are returned at once, and the CQ isn't armed.
 func TestPollWaitFinds(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
