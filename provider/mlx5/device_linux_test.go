@@ -28,8 +28,7 @@ type call struct {
 	values         map[uint16]uint64
 }
 
-// fakeFile returns a device whose commands the function answers, and whose memory is a
-// file.
+// fakeFile returns a device whose commands the function answers, and whose memory is a file.
 func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
 	t.Helper()
 	if _, err := held.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
@@ -532,8 +531,7 @@ func TestQPFlags(t *testing.T) {
 	}
 }
 
-// TestDisorderTold: each move to INIT requests receives in any order, and no other move
-// does.
+// TestDisorderTold: each move to INIT requests receives in any order, and no other move does.
 func TestDisorderTold(t *testing.T) {
 	r := newRig(t, 1)
 	var told uapi.Mlx5IbModifyQp

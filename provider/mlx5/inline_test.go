@@ -9,8 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestTakeHeader: the bytes that must be inline are taken from the front of the list,
-// exactly.
+// TestTakeHeader: the bytes that must be inline are taken from the front of the list, exactly.
 func TestTakeHeader(t *testing.T) {
 	packet := []byte("0123456789abcdefghijklmnopqrstuv")
 	at := func(off int) uint64 { return uint64(uintptr(unsafe.Pointer(&packet[off]))) }

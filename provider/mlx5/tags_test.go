@@ -48,8 +48,7 @@ func (s *tagRig) poll(op wqe.CQEOpcode, event wqe.TagEvent, index byte) (provide
 
 var errNothing = errors.New("no completion")
 
-// TestTagCQEs: a CQE that doesn't match a posted operation is an error, and changes
-// nothing.
+// TestTagCQEs: a CQE that doesn't match a posted operation is an error, and changes nothing.
 func TestTagCQEs(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		s := newTagRig(t, version)

@@ -31,8 +31,7 @@ func attributes(t *testing.T, call uint64) []byte {
 	return b[24:]
 }
 
-// What goes into a work request for each of the fields that a test with equal values
-// could swap.
+// Each field of a work request, with values that differ, so that a swap shows.
 func TestPutPutsEachFieldInItsPlace(t *testing.T) {
 	q := memQP(t, 8)
 	put := func(wr provider.SendWR) *uapi.RxeSendWqe {
@@ -101,8 +100,7 @@ func TestPostBounds(t *testing.T) {
 	}
 }
 
-// An element has room for the list or for the inline data, whichever is larger, to
-// the byte.
+// An element holds the list or the inline data, whichever is larger, to the byte.
 func TestElementSizes(t *testing.T) {
 	q := memRing(t, 4, 512)
 	for _, n := range []uintptr{511, 512, 513} {
@@ -112,8 +110,7 @@ func TestElementSizes(t *testing.T) {
 	}
 }
 
-// A QP that is adopted: the doorbell names its handle; one with an SRQ maps no receive
-// queue.
+// The doorbell of an adopted QP names its handle. A QP with an SRQ maps no receive queue.
 func TestAdoptQP(t *testing.T) {
 	const ring = 1 << 16
 	for _, srq := range []bool{false, true} {
@@ -200,8 +197,7 @@ func TestReleaseDoorbell(t *testing.T) {
 
 type nobodysSRQ struct{ provider.SRQ }
 
-// A CQ that is resized is polled in its new ring alone; it takes no CQEs of another
-// kind.
+// A resized CQ is polled only in its new ring; CQEs of another kind are refused.
 func TestResizeCQ(t *testing.T) {
 	const ring = 1 << 16
 	f, mem := kernelFile(t, "goverbs-cq", 2*ring)
@@ -238,8 +234,8 @@ func TestResizeCQ(t *testing.T) {
 	}
 }
 
-// Arming names the CQ and which completions, each time anew. Bytes as struct
-// ib_uverbs_cmd_hdr and struct ib_uverbs_req_notify_cq have them.
+// Each arming command names the CQ and the kind of completions. The bytes are those of
+// struct ib_uverbs_cmd_hdr and struct ib_uverbs_req_notify_cq.
 func TestArmRequest(t *testing.T) {
 	f, err := ioctl.Open("/dev/null")
 	if err != nil {
@@ -275,7 +271,7 @@ func TestArmRequest(t *testing.T) {
 	})
 }
 
-// Where an SRQ's new ring is said goes through a pointer in the request.
+// The description of an SRQ's new ring goes through a pointer in the request.
 func TestModifySRQ(t *testing.T) {
 	cmd := ioctl.NewWriteModifySrq()
 	defer cmd.Release()
@@ -306,8 +302,8 @@ func TestModifySRQ(t *testing.T) {
 	})
 }
 
-// TestResizedUnmapped: a resized queue that can't be mapped says so, and is no ring that the kernel
-// has left. Another resize mends it.
+// TestResizedUnmapped: a resized queue that can't be mapped returns an error, and doesn't use the
+// kernel's former ring. Another resize mends it.
 func TestResizedUnmapped(t *testing.T) {
 	f, ring := kernelFile(t, "goverbs-unmapped", 1<<16)
 	good, bad := uapi.Mminfo{Size: 4096}, uapi.Mminfo{}

@@ -10,10 +10,10 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// bulk is a request that takes the kernel as long as any.
+// bulk is a request that takes the kernel a long time.
 var bulk = provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{RKey: 1}, SGL: []provider.SGE{{Length: 1 << 20}}}
 
-// What a doorbell has to send says whether it is brief.
+// The amount of data to send determines whether a doorbell is brief.
 func TestBriefDoorbell(t *testing.T) {
 	write := func(n uint32) provider.SendWR {
 		return provider.SendWR{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{RKey: 1}, SGL: []provider.SGE{{Length: n}}}
@@ -53,7 +53,7 @@ func TestBriefDoorbell(t *testing.T) {
 	post(provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Inline: make([]byte, 64)}, 1, false)
 }
 
-// While the kernel sends much, others go on.
+// While the kernel sends much data, other goroutines run.
 func TestOthersGoOn(t *testing.T) {
 	first := memQP(t, 4)
 	qps := make(chan *qp, 64)

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Offsets in struct rxe_queue_buf, and of what follows it.
+// Offsets in struct rxe_queue_buf, and of the elements after it.
 const (
 	atLog2     = 0
 	atMask     = 4
@@ -26,7 +26,7 @@ const (
 	atElements = 384
 )
 
-// fenced returns memory between two pages that nobody may touch, up to the second.
+// fenced returns memory between two inaccessible pages, which ends at the second.
 func fenced(t testing.TB, n int) []byte {
 	t.Helper()
 	page := os.Getpagesize()
@@ -44,11 +44,10 @@ func fenced(t testing.TB, n int) []byte {
 	return all[page+room-n : page+room]
 }
 
-// FuzzRings has the kernel write into the rings what the fuzzer likes, before and
-// while they are used. Whatever it is, nothing outside of the rings is touched, nor
-// anything in them but the element at hand and our side's index; completions come
-// no more often than there are elements, as they stand there; and an index beyond
-// the queue is an error.
+// FuzzRings lets the kernel write the fuzzer's data into the rings, before and during their
+// use. Whatever the data, the provider writes nothing outside of the rings, and in them
+// only the current element and its own index. It returns no more completions than there are
+// elements, unchanged. An index beyond the queue is an error.
 func FuzzRings(f *testing.F) {
 	header := func(log2, mask uint32) []byte {
 		b := make([]byte, atElements)
@@ -113,8 +112,7 @@ func FuzzRings(f *testing.F) {
 			q.rq.queue, q.rq.maxSGE = *rqRing, maxSGE
 			q.reset()
 		}
-		// changed makes a call, and tells which bytes of a ring it changed beside the
-		// allowed ones.
+		// changed makes a call, and returns the bytes of a ring that it changed without permission.
 		changed := func(ring *queue, index int, elem int64, call func()) {
 			t.Helper()
 			before := bytes.Clone(ring.mem)
@@ -230,7 +228,7 @@ func FuzzRings(f *testing.F) {
 	})
 }
 
-// kernelFile is a file of rings: what a kernel offers to map.
+// kernelFile returns a file of rings, which a kernel offers to map.
 func kernelFile(t testing.TB, name string, size int) (*ioctl.File, []byte) {
 	t.Helper()
 	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
@@ -250,7 +248,7 @@ func kernelFile(t testing.TB, name string, size int) (*ioctl.File, []byte) {
 	return f, mem
 }
 
-// mappings counts those of a kernelFile, besides the kernel's own.
+// mappings counts the mappings of a kernelFile, besides the fake kernel's own.
 func mappings(t testing.TB, name string) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/maps")
@@ -268,8 +266,7 @@ func lay(mem []byte, log2, mask, producer, consumer uint32) {
 	binary.NativeEndian.PutUint32(mem[atConsumer:], consumer)
 }
 
-// Answers that don't hold are refused when they are adopted, and leave nothing
-// mapped.
+// Adopt refuses invalid responses, and leaves nothing mapped.
 func TestHostileAnswers(t *testing.T) {
 	const ring = 1 << 16 // bytes of the file for each, whole pages of any size
 	good := func(at uint64) uapi.Mminfo { return uapi.Mminfo{Offset: at, Size: 8192} }
@@ -340,7 +337,7 @@ func TestHostileAnswers(t *testing.T) {
 					t.Errorf("post receive: %d, %v", n, err)
 				}
 			}
-			// What was refused is not mapped, whether or not the rest is released.
+			// A refused queue is not mapped, whether or not the rest is released.
 			if n := mappings(t, name); !x.qp && n > 1 {
 				t.Errorf("%d mappings left", n)
 			}
@@ -356,8 +353,8 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// An SRQ that was resized goes on where the kernel has put the receives that it
-// still had, not where the old ring was.
+// A resized SRQ continues after the receives that the kernel has moved to the new ring, not
+// at the old ring's position.
 func TestSRQGoesOnAfterResize(t *testing.T) {
 	const ring = 1 << 16
 	f, mem := kernelFile(t, "goverbs-srq", 2*ring)

@@ -7,8 +7,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestResetPositions: after RESET, requests go on where the kernel's rings are, and
-// what was put without a doorbell is forgotten. Other states change nothing.
+// TestResetPositions: after RESET, requests continue at the positions of the kernel's
+// rings, and requests without a doorbell are dropped. Other states change nothing.
 func TestResetPositions(t *testing.T) {
 	for _, at := range []uint32{0, 5, 7, 8 + 5} { // beyond the ring only if the memory is spoiled
 		q := memQP(t, 8)

@@ -90,7 +90,7 @@ func TestPutEncodes(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			q := memQP(t, 4)
-			// What an earlier request left behind must not show.
+			// The remains of an earlier request must not show.
 			for i := range q.sq.mem[uapi.RxeQueueBufDataOffset:] {
 				q.sq.mem[uapi.RxeQueueBufDataOffset+i] = 0xee
 			}
@@ -152,8 +152,7 @@ func TestPutInline(t *testing.T) {
 	}
 }
 
-// One element stays free, so that full differs from empty; what was refused
-// leaves no trace.
+// One element stays free, so that full differs from empty. A refused request leaves no trace.
 func TestSendQueueFull(t *testing.T) {
 	q := memQP(t, 4)
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}
@@ -167,7 +166,7 @@ func TestSendQueueFull(t *testing.T) {
 	}
 }
 
-// Requests that more follow are not shown, and can be taken back.
+// Requests posted with more set are not published, and can be taken back.
 func TestMore(t *testing.T) {
 	q := memQP(t, 8)
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}
@@ -187,7 +186,7 @@ func TestMore(t *testing.T) {
 	post(1, false, 5)
 }
 
-// The requests before one that is refused are told to the kernel: it has them.
+// The doorbell is rung for the requests before a refused one.
 func TestRingsBeforeRefused(t *testing.T) {
 	good, bad := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}, provider.SendWR{Opcode: 255}
 	q := memQP(t, 4)
@@ -268,7 +267,7 @@ func TestNewQueueRefuses(t *testing.T) {
 	}
 }
 
-// postPoll is one signaled request and its completion, the kernel's part played.
+// postPoll posts a signaled request and polls its completion, and plays the kernel's part.
 func postPoll(q *qp, c *cq, wr *provider.SendWR, wc []provider.WC, ring bool) bool {
 	if q.put(wr) != nil {
 		return false
@@ -299,8 +298,8 @@ func TestPostPollAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkPostPoll is a signaled RDMA write and the poll of its completion on
-// rings in memory; with the doorbell, its write() goes to /dev/null.
+// BenchmarkPostPoll measures a signaled RDMA write and the poll of its completion on rings
+// in memory; the doorbell's write() goes to /dev/null.
 func BenchmarkPostPoll(b *testing.B) {
 	for _, bench := range []struct {
 		name string

@@ -28,7 +28,7 @@ func kernelFile(t testing.TB, name string, size int) *ioctl.File {
 	return f
 }
 
-// mappings counts those of a kernelFile.
+// mappings counts the mappings of a kernelFile.
 func mappings(t testing.TB, name string) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/maps")
@@ -38,7 +38,8 @@ func mappings(t testing.TB, name string) int {
 	return strings.Count(string(b), "/memfd:"+name+" ")
 }
 
-// A QP that is adopted: the doorbell names its handle; one with an SRQ maps no receive queue. It says what the queues really have.
+// The doorbell of an adopted QP names its handle. A QP with an SRQ maps no receive queue. Adopt returns
+// the queues' actual sizes.
 func TestAdopt(t *testing.T) {
 	const name, second = "goverbs-siw", 1 << 16
 	f := kernelFile(t, name, 2*second)
@@ -78,7 +79,7 @@ func TestAdopt(t *testing.T) {
 
 type nobodysSRQ struct{ provider.SRQ }
 
-// A kernel that says nonsense about its queues is not believed, and nothing stays mapped.
+// Invalid sizes of queues from the kernel are refused, and nothing stays mapped.
 func TestHostileSizes(t *testing.T) {
 	const name = "goverbs-siw-hostile"
 	f := kernelFile(t, name, 1<<16)
@@ -110,8 +111,8 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// Queues may be written by anybody at any time: posts and polls go on without a panic, and
-// return no more completions than there are elements.
+// Whatever is written to the queues at any time, posts and polls don't panic, and return no
+// more completions than there are elements.
 func FuzzQueues(f *testing.F) {
 	f.Add([]byte{0xff, 1, 3, 0, 0, 9, 255, 255, 7}, uint8(3))
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 1, 3, 0, 0}, uint8(200))

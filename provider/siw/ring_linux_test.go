@@ -28,7 +28,7 @@ func memCQ(n int) *cq {
 	return c
 }
 
-// bell counts what is written to it.
+// A bell counts the bytes written to it.
 type bell struct {
 	t    testing.TB
 	read *os.File
@@ -36,7 +36,7 @@ type bell struct {
 
 const bellLen = 32 // of an empty POST_SEND
 
-// rung returns how often the doorbell was rung since it was last called.
+// rung returns the number of doorbells since its last call.
 func (b bell) rung() int {
 	b.t.Helper()
 	buf := make([]byte, 1<<16)
@@ -68,14 +68,14 @@ func memQP(t testing.TB, n int) (*qp, bell) {
 	return q, bell{t, read}
 }
 
-// clearFlags does what the kernel does to a request that it has taken: it clears 16 bits.
+// clearFlags clears 16 bits of a request, as the kernel does when it takes the request.
 func clearFlags[E any](q *queue[E], position uint32) {
 	binary.LittleEndian.PutUint16(unsafe.Slice((*byte)(unsafe.Pointer(q.elem(position))), 16)[8:], 0)
 }
 
 func raw[E any](e *E) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(e)), unsafe.Sizeof(*e)) }
 
-// The bytes of each operation, as siw-abi.h has them.
+// The bytes of each operation, in the layout of siw-abi.h.
 func TestRequests(t *testing.T) {
 	const signaled, solicited, fence = uint32(uapi.IB_SEND_SIGNALED), uint32(uapi.IB_SEND_SOLICITED), uint32(uapi.IB_SEND_FENCE)
 	sgl := []provider.SGE{{Addr: 0x1000, Length: 100, LKey: 7}, {Addr: 0x2000, Length: 28, LKey: 8}}
@@ -114,7 +114,7 @@ func TestRequests(t *testing.T) {
 	}
 	t.Run("inline", func(t *testing.T) {
 		q, _ := memQP(t, 4)
-		data := bytes.Repeat([]byte("12345678"), 10) // as much as there may be
+		data := bytes.Repeat([]byte("12345678"), 10) // the maximum length
 		if n, err := q.PostSend([]provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Inline: data, Remote: remote}}, false); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
@@ -132,8 +132,8 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// What the driver would refuse when it takes the request, and then stop for ever, is refused
-// before. Nothing of it is seen by the kernel.
+// Requests for which the driver would stop for ever are refused at the post. The kernel sees
+// nothing of them.
 func TestRefusedRequests(t *testing.T) {
 	sge := provider.SGE{Length: 1}
 	for name, test := range map[string]struct {
@@ -194,20 +194,20 @@ func TestDoorbellWhenNeeded(t *testing.T) {
 		}
 	}
 	post(1, false, 1) // the first
-	post(1, false, 0) // the kernel has not taken the one before
+	post(1, false, 0) // the kernel has not taken the previous request
 	clearFlags(&q.sq, 0)
-	post(1, false, 0) // nor now
+	post(1, false, 0) // it still has not
 	clearFlags(&q.sq, 1)
 	clearFlags(&q.sq, 2)
 	post(2, true, 0)
-	post(0, false, 1) // the last of the earlier ones is taken
+	post(0, false, 1) // the last of the earlier requests is taken
 	clearFlags(&q.sq, 3)
 	clearFlags(&q.sq, 4)
 	post(4, false, 1) // they fill the queue: there is no request before them
 	post(0, false, 0)
 }
 
-// Requests that more follow are not shown, in no flag, and can be taken back.
+// Requests posted with more set are not published, not by any flag, and can be taken back.
 func TestMore(t *testing.T) {
 	q, bell := memQP(t, 4)
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Flags: uint32(uapi.IB_SEND_SIGNALED)}
@@ -240,7 +240,7 @@ func TestMore(t *testing.T) {
 	}
 }
 
-// The requests before one that is refused are shown: the kernel has them.
+// The requests before a refused one are published.
 func TestShowsBeforeRefused(t *testing.T) {
 	q, bell := memQP(t, 4)
 	good, bad := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}, provider.SendWR{Opcode: 255}
@@ -254,7 +254,7 @@ func TestShowsBeforeRefused(t *testing.T) {
 	}
 }
 
-// A doorbell that fails has shown its requests.
+// The requests of a failed doorbell are published.
 func TestDoorbellFails(t *testing.T) {
 	q, b := memQP(t, 4)
 	b.read.Close()
@@ -314,7 +314,7 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// Operations and statuses of siw in numbers, and InfiniBand's for them.
+// siw's numbers of operations and statuses, and InfiniBand's for them.
 func TestCompletionNumbers(t *testing.T) {
 	known := map[int]uint32{0: 1, 1: 2, 2: 2, 3: 0, 5: 0, 8: 128}
 	for opcode := range 256 {
@@ -364,7 +364,7 @@ func TestArm(t *testing.T) {
 	}
 }
 
-// One signaled request and its completion, the kernel's part played.
+// postPoll posts a signaled request and polls its completion, and plays the kernel's part.
 func postPoll(q *qp, c *cq, wr []provider.SendWR, wc []provider.WC) bool {
 	position := q.next
 	if n, err := q.PostSend(wr, false); n != 1 || err != nil {
