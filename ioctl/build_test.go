@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Payloads lie beside each other, as large as they are, in the arena and beyond.
+// Payloads of all sizes don't overlap, in the arena and beyond.
 func TestPayloadsDoNotOverlap(t *testing.T) {
 	c := NewQpCreate()
 	defer c.Release()
@@ -47,7 +47,7 @@ func TestPayloadsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// What the kernel gets addresses of lives until the command is released.
+// Memory whose address the kernel gets lives until the command is released.
 func TestPayloadsStay(t *testing.T) {
 	c := NewQueryGidTable()
 	var freed atomic.Int32
@@ -94,7 +94,7 @@ func TestAttributes(t *testing.T) {
 		t.Error(c.err)
 	}
 
-	// The first mistake is the one that is told.
+	// The first mistake is reported.
 	getInto(c, 6, []uint32{})
 	for range maxAttrs {
 		c.handle(9, 0)
@@ -117,7 +117,7 @@ func TestCheckAgain(t *testing.T) {
 	}
 }
 
-// Commands that the check can tell apart have different shapes.
+// Commands that the check distinguishes have different shapes.
 func TestShape(t *testing.T) {
 	seen := make(map[uint64]string)
 	differs := func(name string, change func(c *Cmd)) {
@@ -156,7 +156,7 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// Each mandatory attribute is asked for.
+// The check requires each mandatory attribute.
 func TestCheckAsksForAll(t *testing.T) {
 	optional := map[uint16]bool{uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE: true, uapi.UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE: true,
 		uapi.UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE: true, uapi.UVERBS_ATTR_UHW_OUT: true}
@@ -176,7 +176,7 @@ func TestCheckAsksForAll(t *testing.T) {
 	}
 }
 
-// Lengths at and beyond the bounds that the schema has.
+// Lengths at and beyond the schema's limits.
 func TestCheckLengths(t *testing.T) {
 	element := func(n uint8, length uint16) *uapi.IbUverbsAttr {
 		a := &uapi.IbUverbsAttr{Len: length}

@@ -19,7 +19,7 @@ func ownMemory(addr uint64, b []byte) error {
 	return nil
 }
 
-// decodeBuilt decodes what a Cmd would hand to the kernel.
+// decodeBuilt decodes a Cmd in the form that the kernel gets.
 func decodeBuilt(t *testing.T, c *Cmd) *Call {
 	t.Helper()
 	if err := c.check(uint32(uapi.RDMA_DRIVER_RXE)); err != nil {
@@ -51,8 +51,7 @@ func buildCreateQP() *Cmd {
 	return c.Cmd
 }
 
-// The tracer's decoder, which was written from the schema alone, must read
-// what the encoder wrote.
+// The tracer's decoder, which was written from the schema alone, must read the encoder's output.
 func TestEncodedIsWhatTheDecoderReads(t *testing.T) {
 	c := buildCreateQP()
 	defer c.Release()
@@ -100,7 +99,7 @@ func TestInvokeWrite(t *testing.T) {
 	}
 }
 
-// What follows a request is as long as the caller has it.
+// The tail of a request has the caller's length.
 func TestRequestWithTail(t *testing.T) {
 	for _, tail := range []string{"", "\x01\x02\x03\x04\x05\x06\x07\x08"} {
 		c := NewWriteExCreateFlow([]byte(tail))

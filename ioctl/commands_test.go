@@ -82,8 +82,8 @@ func addAny(method reflect.Value) {
 	}
 }
 
-// What the Go methods of all commands add is what the schema says: it passes the
-// check, and there is nothing that can't be added.
+// The Go methods of all commands add exactly the schema's attributes: a complete command
+// passes the check, and every attribute can be added.
 func TestCommandsAreTheSchemas(t *testing.T) {
 	seen := map[*uapi.Method]bool{}
 	writes := map[string]bool{}
@@ -113,7 +113,7 @@ func TestCommandsAreTheSchemas(t *testing.T) {
 				case "UVERBS_ATTR_UHW_OUT":
 					want = out != nil
 				default:
-					want = !isWrite || b.cmd.find(a.ID) != nil // the check has looked at those
+					want = !isWrite || b.cmd.find(a.ID) != nil // the check covers those
 				}
 				if got := b.cmd.find(a.ID) != nil; got != want {
 					t.Errorf("%v %s: %s is added: %t, want %t", driver, b.name, a.CName, got, want)

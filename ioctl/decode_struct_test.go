@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A struct is decoded as far as its bytes reach, and what is beyond it is shown.
+// A struct is decoded as far as its bytes reach, and bytes beyond it are shown.
 func TestDecodeStructs(t *testing.T) {
 	u16 := uapi.Type{Kind: uapi.TypeUint, Size: 2}
 	closed := &uapi.Struct{CName: "closed", Size: 6, Fields: []uapi.Field{
@@ -37,7 +37,7 @@ func TestDecodeStructs(t *testing.T) {
 		{"a list with half an element", open, []byte{9, 0, 1, 0, 2}, fields{"n": 9, "list": []any{1}}},
 		{"an array", pair, []byte{1, 0, 2, 0, 3, 0}, fields{"x": []any{1, 2, 3}}},
 	} {
-		// The bytes behind are another's.
+		// The bytes after it are not part of the struct.
 		b := append(slices.Clone(x.b), 0xee, 0xee, 0xee)[:len(x.b)]
 		check(t, x.name, DecodeStruct(x.s, b), x.want)
 	}
@@ -97,7 +97,7 @@ func TestDecodeMarkedOutputs(t *testing.T) {
 	}
 }
 
-// The least and the most of a write command.
+// The minimum and the maximum lengths of a write command.
 func TestDecodeWriteBounds(t *testing.T) {
 	m := image([]byte{18, 0, 0, 0, 2, 0, 0, 0}) // CREATE_CQ, all of it a header
 	if c, err := DecodeWrite(imageBase, 8, uapi.RDMA_DRIVER_RXE, m.read); err != nil || c.Verb() != "create_cq" {

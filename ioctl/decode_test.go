@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// plain turns values into what a test can write down: numbers, short names,
-// strings of bytes, maps and slices.
+// plain converts values to a form that a test can write down: numbers, short names, strings
+// of bytes, maps and slices.
 func plain(v *Value) any {
 	if v.Err != nil {
 		return v.Err
@@ -194,7 +194,7 @@ func TestDecodeExtendedWriteCommand(t *testing.T) {
 	check(t, "outputs", c.Results(), fields{"comp_mask": 0, "response_length": 8})
 }
 
-// TestDecodeUnknown checks that what the schema lacks is not dropped.
+// TestDecodeUnknown checks that data unknown to the schema is not dropped.
 func TestDecodeUnknown(t *testing.T) {
 	m := newImage(0x77, 0x2222, 5,
 		uapi.IbUverbsAttr{AttrId: 1, Len: 3, Data: 0x030201},
@@ -226,7 +226,7 @@ func TestDecodeUnknown(t *testing.T) {
 	check(t, "inputs", c.Args(), fields{"write_cmd": "65535", "core_in": "AB"})
 }
 
-// TestDecodeHostile gives lengths and pointers that don't hold.
+// TestDecodeHostile decodes invalid lengths and pointers.
 func TestDecodeHostile(t *testing.T) {
 	if c, err := Decode(imageBase-1, image{}.read); !errors.Is(err, errFault) {
 		t.Errorf("without a header: %v, %v", c, err)
@@ -249,7 +249,7 @@ func TestDecodeHostile(t *testing.T) {
 		}
 	}
 
-	// Many large payloads: what is read is bounded.
+	// Many large payloads: the length of the data read is limited.
 	many := make([]uapi.IbUverbsAttr, 200)
 	for i := range many {
 		many[i] = uapi.IbUverbsAttr{AttrId: uapi.UVERBS_ATTR_UHW_IN, Len: 0xffff, Data: imageBase}

@@ -120,7 +120,7 @@ func TestWordsOfAWrite(t *testing.T) {
 	}
 }
 
-// TestDecodeWriteLies gives commands whose header or length is wrong.
+// TestDecodeWriteLies decodes commands with a wrong header or length.
 func TestDecodeWriteLies(t *testing.T) {
 	m := image(encode(uapi.IbUverbsCmdHdr{Command: 0x1234, InWords: 0xffff, OutWords: 0xffff}))
 	m = append(m, "some bytes"...)
@@ -137,7 +137,7 @@ func TestDecodeWriteLies(t *testing.T) {
 	if _, err := DecodeWrite(16, 64, uapi.RDMA_DRIVER_RXE, m.read); err == nil {
 		t.Error("a command at a bad address is no error")
 	}
-	// More than there is: what is given is what write(2) was given.
+	// The header claims more than there is: only the bytes passed to write(2) are decoded.
 	c, err = DecodeWrite(imageBase, 1<<40, uapi.RDMA_DRIVER_RXE, m.read)
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func FuzzDecodeWrite(f *testing.F) {
 			for _, v := range append(c.Args(), c.Results()...) {
 				size += walk(&v.Value)
 			}
-			// Every byte is shown a few times at most.
+			// Every byte is shown at most a few times.
 			if size > 4096+64*len(b) {
 				t.Errorf("%d values of %d bytes", size, len(b))
 			}

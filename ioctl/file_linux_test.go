@@ -13,7 +13,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// devNull is a device of rxe's that refuses everything.
+// devNull returns an rxe device that refuses everything.
 func devNull(t *testing.T) *File {
 	t.Helper()
 	f, err := Open(os.DevNull)
@@ -25,8 +25,8 @@ func devNull(t *testing.T) *File {
 	return f
 }
 
-// mapping returns what the kernel says of the mapping that begins at b: the line of
-// /proc/self/smaps that names it, and the flags.
+// mapping returns the kernel's description of the mapping that begins at b: its line in
+// /proc/self/smaps, and its flags.
 func mapping(t *testing.T, b []byte) (line, flags string) {
 	t.Helper()
 	f, err := os.Open("/proc/self/smaps")
@@ -122,7 +122,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Nothing but a device of the driver answers as one.
+// Probe succeeds only for a device of the driver.
 func TestProbeElsewhere(t *testing.T) {
 	f := devNull(t)
 	if found, err := f.Probe(uapi.RDMA_DRIVER_MLX5); found || err != unix.ENOTTY || f.driver != uint32(uapi.RDMA_DRIVER_RXE) {

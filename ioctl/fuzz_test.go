@@ -86,8 +86,8 @@ func FuzzDecode(f *testing.F) {
 	binary.NativeEndian.PutUint16(lie, 0)
 	f.Add([]byte(lie), []byte(lie))
 
-	// Lengths and pointers that don't hold, for every method of the core and
-	// of the drivers whose structs are known.
+	// Invalid lengths and pointers, for every method of the core and of the drivers whose
+	// structs are known.
 	for _, driver := range []uapi.RdmaDriverId{uapi.RDMA_DRIVER_RXE, uapi.RDMA_DRIVER_MLX5, 0xffff} {
 		for object := range uint16(uapi.UVERBS_OBJECT_DMABUF + 2) {
 			for method := range uint16(10) {

@@ -47,7 +47,7 @@ func TestOthersGoOn(t *testing.T) {
 
 var verbsIoctl = held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
 
-// fdCall finds the calls that name the file in one of their arguments.
+// fdCall selects the calls that have the file in one of their arguments.
 func fdCall(number uintptr, arg int, f *File) held.Filter {
 	return held.Filter{Number: number, Arg: arg, Value: uint32(f.FD())}
 }
@@ -87,7 +87,7 @@ func TestInterruptedIsRunAgain(t *testing.T) {
 	}
 }
 
-// The kernel compares the driver before all else.
+// The kernel compares the driver first.
 func TestProbe(t *testing.T) {
 	for _, x := range []struct {
 		name   string
@@ -128,8 +128,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// What the kernel is given, byte by byte, as include/uapi/rdma/rdma_user_ioctl_cmds.h
-// and ib_user_ioctl_cmds.h have it. Pointers are checked by what they point at.
+// The bytes that the kernel gets, in the layout of include/uapi/rdma/rdma_user_ioctl_cmds.h
+// and ib_user_ioctl_cmds.h. Pointers are checked by their targets.
 func TestBytesOfACall(t *testing.T) {
 	f := devNull(t)
 	ptr := []byte("POINTERS")
@@ -137,7 +137,7 @@ func TestBytesOfACall(t *testing.T) {
 		// length, object QP, method QP_CREATE, 10 attributes; driver 14, rxe
 		[]byte{24 + 10*16, 0, 4, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 0, 0, 0, 0},
 		// attribute, length, mandatory; data
-		[]byte{0, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 8), // the QP to be
+		[]byte{0, 0, 0, 0, 1, 0, 0, 0}, make([]byte, 8), // the new QP
 		[]byte{2, 0, 0, 0, 1, 0, 0, 0}, []byte{3, 0, 0, 0, 0, 0, 0, 0}, // PD
 		[]byte{4, 0, 0, 0, 1, 0, 0, 0}, []byte{4, 0, 0, 0, 0, 0, 0, 0}, // send CQ
 		[]byte{5, 0, 0, 0, 1, 0, 0, 0}, []byte{5, 0, 0, 0, 0, 0, 0, 0}, // receive CQ

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// TestMapMemory: all of it is there, zero, isn't a child's, and goes at the end;
-// large memory is where huge pages can be, and is to have them.
+// TestMapMemory: all of the memory is mapped, zero, not inherited by children, and unmapped
+// at the end. Large memory is aligned to huge pages, and requests them.
 func TestMapMemory(t *testing.T) {
 	for _, n := range []int{1, 4096, 5000, hugePage - 1, hugePage, hugePage + 1, 5*hugePage + 4096} {
 		mem, err := MapMemory(n)
@@ -43,7 +43,7 @@ func TestMapMemory(t *testing.T) {
 	}
 }
 
-// vmFlags returns what the kernel says of the mapping with an address, or nothing.
+// vmFlags returns the kernel's flags of the mapping with an address, or "".
 func vmFlags(t *testing.T, addr uintptr) string {
 	smaps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {

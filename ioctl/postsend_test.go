@@ -6,8 +6,7 @@ import (
 	"unsafe"
 )
 
-// The command is what the write ABI wants: 32 bytes, POST_SEND, no requests, and an answer
-// behind it.
+// The command is that of the write ABI: 32 bytes, POST_SEND, no requests, and a response after it.
 func TestPostSend(t *testing.T) {
 	var p PostSend
 	p.Init(0x1122)
