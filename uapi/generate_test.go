@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// What go generate would write is what is committed.
+// The committed files are those that go generate writes.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.Command("../internal/uapigen/generate", dir).CombinedOutput(); err != nil {

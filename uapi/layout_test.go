@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// A cType says what a Go type is in C: parent, or what path selects in parent.
+// A cType is the C counterpart of a Go type: parent, or the member of parent that path selects.
 type cType struct {
 	typ    reflect.Type
 	desc   *Struct
@@ -23,7 +23,7 @@ type cType struct {
 	fields []string // C's names of the Go fields; nil for a union
 }
 
-// A cView says what a method that views a union returns in C.
+// A cView is the C counterpart of the result of a method that views a union.
 type cView struct {
 	recv     reflect.Type
 	method   string
@@ -32,17 +32,17 @@ type cView struct {
 	path     string // the variant in parent
 }
 
-// A cOffset says what a constant for a flexible array's offset is in C.
+// A cOffset is the C counterpart of a constant for a flexible array's offset.
 type cOffset struct {
 	offset uintptr
 	parent string
 	path   string
 }
 
-// An assertion is one line of C, and what it is about.
+// An assertion is one line of C, and its subject.
 type assertion struct{ about, expr string }
 
-// selected is a C expression of what path selects.
+// selected returns a C expression for the member that path selects.
 func selected(parent, path string) string {
 	if path == "" {
 		return fmt.Sprintf("(*(%s *)0)", parent)
@@ -50,7 +50,7 @@ func selected(parent, path string) string {
 	return fmt.Sprintf("((%s *)0)->%s", parent, path)
 }
 
-// offset is a C expression of where path is in what base selects.
+// offset returns a C expression for path's offset in the member that base selects.
 func offset(parent, base, path string) string {
 	if base == path {
 		return "0"
@@ -61,8 +61,8 @@ func offset(parent, base, path string) string {
 	return fmt.Sprintf("__builtin_offsetof(%s, %s) - __builtin_offsetof(%s, %s)", parent, path, parent, base)
 }
 
-// layoutAssertions says in C what Go's reflection says of all generated types,
-// and what values the constants have.
+// layoutAssertions expresses in C the layout of all generated types, from Go's reflection,
+// and the values of the constants.
 func layoutAssertions(t *testing.T) []assertion {
 	var as []assertion
 	assert := func(about, f string, args ...any) {
@@ -104,7 +104,7 @@ func layoutAssertions(t *testing.T) []assertion {
 			t.Errorf("%v has no method %s", v.recv, v.method)
 			continue
 		}
-		// Where the method's result is in its receiver tells Go, by calling it.
+		// A call of the method shows the place of its result in the receiver.
 		recv := reflect.New(v.recv.Elem())
 		view := m.Func.Call([]reflect.Value{recv})[0]
 		at := view.Pointer() - recv.Pointer()
@@ -138,7 +138,7 @@ func headers(t *testing.T, release string) string {
 
 var gccError = regexp.MustCompile(`(?m)^<stdin>:(\d+):\d+: error: (.*)$`)
 
-// failing compiles the assertions and returns what those that fail are about.
+// failing compiles the assertions and returns the subjects of those that fail.
 func failing(t *testing.T, dir, triplet string, as []assertion) []string {
 	t.Helper()
 	gcc := triplet + "-gcc"
@@ -178,7 +178,7 @@ func failing(t *testing.T, dir, triplet string, as []assertion) []string {
 
 var triplets = []string{"x86_64-linux-gnu", "aarch64-linux-gnu"}
 
-// Every type and constant is what C has in the headers that they come from.
+// Every type and constant agrees with C's in its header.
 func TestLayout(t *testing.T) {
 	as := layoutAssertions(t)
 	if len(as) < 2000 {
@@ -206,8 +206,8 @@ func TestLayoutDetects(t *testing.T) {
 	}
 }
 
-// Linux 6.1 has the same, except for what testdata/since-6.1.txt lists, and that
-// differs indeed: it came later, or has grown.
+// Linux 6.1 has the same, except for the entries of testdata/since-6.1.txt, which do
+// differ: they came later, or have grown.
 func TestLayoutLinux61(t *testing.T) {
 	const list = "testdata/since-6.1.txt"
 	text, err := os.ReadFile(list)

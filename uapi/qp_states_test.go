@@ -98,7 +98,8 @@ func valueOf(t *testing.T, e *Enum, name string) IbQpAttrMask {
 	return 0
 }
 
-// leftOut tells what the kernel's table allows without attributes, and no driver has.
+// leftOut reports whether the kernel's table allows a change without attributes that no
+// driver supports.
 func leftOut(c stateChange) bool {
 	switch {
 	case c.from == "SQE" && c.to == "RTS":
@@ -109,8 +110,8 @@ func leftOut(c stateChange) bool {
 	return false
 }
 
-// Every change of state of every type, with each of the attributes, is answered as
-// the kernel answers.
+// WhyNotModifyQP agrees with the kernel for every change of state of every type, with each
+// of the attributes.
 func TestWhyNotModifyQP(t *testing.T) {
 	kernel := kernelTransitions(t)
 	states := []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// allObjects are the objects as mlx5 and efa have them: those have everything.
+// allObjects returns the objects of mlx5 and efa, which together have everything.
 func allObjects() []*Object {
 	var objects []*Object
 	for id := range uint16(len(coreObjects)) {
@@ -156,8 +156,7 @@ func checkAttr(t *testing.T, o *Object, m *Method, i int) {
 	}
 }
 
-// What the schema says of some methods that every program uses, as read by hand
-// in the kernel's sources.
+// The schema of some methods that every program uses, as read by hand in the kernel's sources.
 func TestSchemaSamples(t *testing.T) {
 	attr := func(driver RdmaDriverId, object, method, id uint16) Attr {
 		t.Helper()
@@ -292,7 +291,7 @@ func TestDriverData(t *testing.T) {
 	}
 }
 
-// Fields say what they mean.
+// Fields have their meanings.
 func TestFieldMeanings(t *testing.T) {
 	field := func(s *Struct, cname string) Field {
 		t.Helper()
