@@ -65,7 +65,7 @@ func TestWait(t *testing.T) {
 	defer cancel()
 	want(reader(ctx, r), context.DeadlineExceeded)
 	put()
-	want(reader(ctx, r), context.DeadlineExceeded) // over before it begins: nothing is read
+	want(reader(ctx, r), context.DeadlineExceeded) // the wait ends before it begins, and reads nothing
 
 	// A context that has ended leaves nothing behind, and the data is still there.
 	want(reader(t.Context(), r), nil)
@@ -85,7 +85,7 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// A context that ends when the read does leaves the next wait alone.
+// A context that ends together with the read doesn't affect the next wait.
 func TestEndsWithTheRead(t *testing.T) {
 	r, w := pipe(t)
 	for i := range 2000 {

@@ -12,7 +12,7 @@ import (
 func TestStoreRelease(t *testing.T) {
 	const rounds = 20_000
 	var words [8]uint64
-	var turn uint32 // even: the test's, odd: the other's
+	var turn uint32 // even: the test's turn, odd: the other goroutine's
 	done := make(chan int)
 	go func() {
 		wrong := 0

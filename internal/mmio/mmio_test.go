@@ -9,7 +9,7 @@ import (
 	"unsafe"
 )
 
-// area is memory with guards on both sides of what may be written.
+// An area is writable memory with guards on both sides.
 type area struct {
 	words [64]uint64
 }
@@ -79,7 +79,7 @@ func TestDoorbell(t *testing.T) {
 	}
 }
 
-// TestLocked: what comes after a lock goes to the register alone.
+// TestLocked: with the lock held, only the register is written.
 func TestLocked(t *testing.T) {
 	src := filled()
 	a, want := new(area), new(area)
@@ -133,7 +133,7 @@ func TestTryFlame(t *testing.T) {
 	}
 }
 
-// TestTryFlameExcludes: what holds the lock by TryFlame and by Lock excludes each other.
+// TestTryFlameExcludes: a lock held by TryFlame and a lock held by Lock exclude each other.
 func TestTryFlameExcludes(t *testing.T) {
 	const each = 20_000
 	var a area

@@ -50,7 +50,7 @@ func TestExchanges(t *testing.T) {
 	}
 }
 
-// No exchange needs more inline bytes or entries than there are.
+// No exchange needs more inline bytes or entries than a request holds.
 func TestExchangesWithLess(t *testing.T) {
 	for sges := 1; sges <= 4; sges++ {
 		for _, inline := range []int{0, 60} {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestLock has more goroutines count than there are processors. One of them is
-// preempted again and again while it holds the lock.
+// TestLock lets more goroutines count than there are processors. One of them is preempted
+// repeatedly while it holds the lock.
 func TestLock(t *testing.T) {
 	const each = 10_000
 	var l Lock
