@@ -298,7 +298,8 @@ func (d *Device) closeMembers() (held bool, err error) {
 			break
 		}
 	}
-	// Batches are checked first, because a running post may wait for the end of one.
+	// A running post may itself wait for the end of a batch. So Close fails instead of
+	// waiting.
 	for _, m := range d.membersOf(kindQP) {
 		if m.(*QP).sendMu.batching() {
 			return false, errBatch

@@ -27,7 +27,7 @@ type tree struct {
 	links      func(context.Context, uint32) ([]rdmanl.Link, error)
 }
 
-// system returns this machine's tree. If the sysfs directory is replaced, the tree has no netlink.
+// system returns the tree of this machine or of the kernel that replaces it, which has no netlink.
 func system() tree {
 	if k := kernel.Current(); k != nil {
 		return tree{sys: filepath.Join(k.Root(), "sys"), dev: filepath.Join(k.Root(), "dev"),
