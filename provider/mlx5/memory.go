@@ -56,7 +56,7 @@ func wordsOf(b []byte, n int) []uint32 {
 }
 
 // slots and ids return the records of n requests, starting at off. Posting goroutines write
-// it, and goroutines that poll the CQ read it. The device orders the two. The poster's
+// them, and goroutines that poll the CQ read them. The device orders the two. The poster's
 // stores precede those to the doorbell record (mmio.ToDevice) and to the register
 // (mmio.FlushWrites). The device stores the CQE after it has seen these. The poller loads
 // from here after it has loaded the CQE (mmio.FromDevice). This also holds on arm64, whose
