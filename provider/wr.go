@@ -58,7 +58,8 @@ type SendWR struct {
 	FlushLevel  uint8
 }
 
-// Nowhere reports whether a request is a write to address 0 with key 0: one without an operation.
+// Nowhere reports whether a request writes data to address 0 with key 0: a request without an operation. A write of
+// no data is legal there: it shows whether the peer answers.
 func (wr *SendWR) Nowhere() bool {
 	return wr.Remote.Addr == 0 && wr.Opcode == 0 && wr.Remote.RKey == 0 && len(wr.SGL)+len(wr.Inline) > 0
 }

@@ -72,7 +72,7 @@ func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)
 // bytes. OpAtomicWrite writes its 8 bytes unchanged, as OpRDMAWrite does.
 type SendWR struct {
 	WRID   uint64    // returned in the completion
-	Opcode Opcode    // the operation; required
+	Opcode Opcode    // the operation; required for a request with data
 	Flags  SendFlags // zero or more flags
 
 	// SGL is the memory of the data: the source of sends and writes, the destination of
