@@ -35,7 +35,7 @@ func asyncwatch(args []string) int {
 	return failed("asyncwatch", watchEvents(device))
 }
 
-// watchEvents prints events until there can be no more, and returns why.
+// watchEvents prints events until the device reports no more, and returns the reason.
 func watchEvents(device string) error {
 	dev, err := verbs.Open(device)
 	if err != nil {

@@ -25,8 +25,8 @@ type cmOptions struct {
 	tos         int // -1: the default
 	ackTimeout  int // -1: the default
 
-	silence time.Duration // the other side's at most, while messages are missing; 0: without end
-	idle    bool          // before its first message, the other side may be silent for as long as it likes: a group
+	silence time.Duration // how long the other side may be silent while messages are missing; 0: for ever
+	idle    bool          // the other side may be silent without limit before its first message: a group
 }
 
 func newCMOptions(space rdmacm.PortSpace, port int) cmOptions {
@@ -62,7 +62,7 @@ func (o *cmOptions) set(option longOption, value string) (err error) {
 	return err
 }
 
-// finish checks what the options say together.
+// finish checks the options together, and that there are no operands.
 func (o *cmOptions) finish(operands []string) error {
 	if len(operands) > 0 {
 		return fmt.Errorf("%q is not an option", operands[0])
@@ -92,7 +92,7 @@ func (o *cmOptions) lookup(ctx context.Context) (rdmacm.AddrInfo, error) {
 	return found[0], nil
 }
 
-// resolve takes a client's ID to the server's address.
+// resolve returns a client's ID with the address and the route to the server resolved.
 func (o *cmOptions) resolve(ctx context.Context, to rdmacm.AddrInfo) (*rdmacm.SyncID, error) {
 	const timeout = 2 * time.Second
 	id, err := rdmacm.CreateSyncID(o.space)
@@ -141,7 +141,7 @@ func (o *cmOptions) listen(ctx context.Context) (*rdmacm.SyncID, error) {
 	return id, nil
 }
 
-// serve listens while clients are answered.
+// serve listens, and calls answer to serve the clients.
 func (o *cmOptions) serve(ctx context.Context, answer func(context.Context, *rdmacm.SyncID) (cmNodes, error)) (cmNodes, error) {
 	listener, err := o.listen(ctx)
 	if err != nil {
@@ -159,7 +159,7 @@ type cmNode struct {
 	qp      *verbs.QP
 	cq      *verbs.CQ
 	mr      *verbs.MR
-	room    int // before a message: for a GRH
+	room    int // bytes before a message, for a GRH
 	ah      *verbs.AH
 	qpn     uint32
 	qkey    uint32
@@ -246,7 +246,7 @@ func (n *cmNode) watch() {
 	}()
 }
 
-// reach stores where datagrams go.
+// reach stores the destination of datagrams.
 func (n *cmNode) reach(ah *verbs.AH, qpn, qkey uint32) {
 	n.closeLater(ah)
 	n.ah, n.qpn, n.qkey = ah, qpn, qkey
@@ -295,8 +295,8 @@ func (n *cmNode) await(what verbs.WCOpcode) (last verbs.WC, err error) {
 	return last, nil
 }
 
-// accept accepts a client's request. It doesn't wait for longer for the client to confirm that than the client
-// may be silent.
+// accept accepts a client's request. It waits for the client's confirmation for as long as the client may be
+// silent.
 func (n *cmNode) accept(ctx context.Context) error {
 	if n.silence > 0 {
 		limited, cancel := context.WithTimeout(ctx, n.silence)
@@ -306,12 +306,12 @@ func (n *cmNode) accept(ctx context.Context) error {
 	return n.id.Accept(ctx, nil)
 }
 
-// poll waits for completions, but not for longer than the other side may be silent: it may be anybody.
+// poll waits for completions, for as long as the other side may be silent: the peer isn't trusted.
 func (n *cmNode) poll(ctx context.Context, wcs []verbs.WC) (int, error) {
 	if n.silence == 0 || n.idle && n.done[verbs.WCRecv] == 0 {
 		return n.cq.PollWait(ctx, wcs)
 	}
-	limit := n.silence + time.Duration(n.connections)*n.silence/1000 // the others come first
+	limit := n.silence + time.Duration(n.connections)*n.silence/1000 // the peer may serve the other connections first
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	count, err := n.cq.PollWait(limited, wcs)
@@ -352,8 +352,8 @@ func (all cmNodes) await(what verbs.WCOpcode) error {
 	})
 }
 
-// run plays the server or the client of a command, and returns its exit status. says is what
-// the C program calls itself.
+// run runs the server or the client of a command, and returns its exit status. says is the prefix of
+// the C program's output.
 func (o *cmOptions) run(command, says string, serve, exchange func(context.Context) (cmNodes, error)) int {
 	side, play := "server", serve
 	if o.server != "" {

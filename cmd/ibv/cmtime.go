@@ -112,8 +112,8 @@ func (o *cmtimeOptions) address(ctx context.Context, node string, port int, pass
 	return infos[0].Dst, nil
 }
 
-// A cmQueues makes the queue pairs of all connections, those of a device on one CQ
-// that nobody polls.
+// A cmQueues creates the queue pairs of all connections. The queue pairs of a device share a CQ
+// that is never polled.
 type cmQueues struct {
 	mu  sync.Mutex
 	cqs map[*verbs.Device]*verbs.CQ

@@ -131,7 +131,7 @@ func (c *cmClient) resolveRoute(n *cmConn) error {
 	return n.id.ResolveRoute(c.timeout)
 }
 
-// endedBy has the events that complete a step. The other steps complete when
+// endedBy maps steps to the events that complete them. The other steps complete when
 // their calls return.
 var endedBy = map[int]rdmacm.EventType{
 	stepResolveAddr:  rdmacm.EventAddrResolved,

@@ -25,8 +25,8 @@ func (o *cmtimeOptions) serve(ctx context.Context) error {
 	return s.serve(ctx)
 }
 
-// A cmServer answers clients at once and cleans up later, when no client connects
-// or disconnects, so that no client waits for that.
+// A cmServer answers clients at once. It cleans up later, when no client connects
+// or disconnects, so that no client waits for the cleanup.
 type cmServer struct {
 	ch       *rdmacm.EventChannel
 	listener *rdmacm.ID
@@ -36,22 +36,22 @@ type cmServer struct {
 	cleaning sync.Mutex // held while IDs are closed
 
 	mu      sync.Mutex
-	holds   map[*verbs.Device]*rdmacm.ID // keep the devices of the clients open, and with them the CQs
-	clients *list.List                   // IDs, in the order in which they came
-	left    []*rdmacm.ID                 // those whose clients have left
+	holds   map[*verbs.Device]*rdmacm.ID // keep the clients' devices and their CQs open
+	clients *list.List                   // IDs, in the order of their arrival
+	left    []*rdmacm.ID                 // IDs whose clients have left
 	cleanup *time.Timer
 }
 
 const (
 	cmQuiet  = 5 * time.Millisecond
-	cmMaxIDs = 1000 // before the server cleans up
+	cmMaxIDs = 1000 // IDs of clients that left, before the server cleans up
 
-	// cmMost is how many clients the server has at a time. A queue pair on Soft-RoCE is mapped twice,
+	// cmMost is the limit of clients at a time. A queue pair on Soft-RoCE is mapped twice,
 	// and Linux allows a process 65,530 mappings.
 	cmMost = 20_000
 )
 
-// listen returns a server at which clients may arrive.
+// listen returns a server that listens for clients.
 func (o *cmtimeOptions) listen(ctx context.Context) (*cmServer, error) {
 	local, err := o.address(ctx, o.bind, o.port, true)
 	if err != nil {
@@ -105,8 +105,7 @@ func (s *cmServer) close() error {
 	return errors.Join(err, s.ch.Close())
 }
 
-// come records that a client has come. If there are too many, it takes the place of the one that has been there
-// for the longest time.
+// come records a new client. If there are too many, it replaces the oldest client.
 func (s *cmServer) come(id *rdmacm.ID) error {
 	s.mu.Lock()
 	var oldest *rdmacm.ID
@@ -127,7 +126,7 @@ func (s *cmServer) hold(id *rdmacm.ID) error {
 	dev := id.Device()
 	switch {
 	case dev == nil:
-		return rdmacm.ErrDeviceRemoved // since the client has asked
+		return rdmacm.ErrDeviceRemoved // removed after the client's request
 	case s.holds[dev] != nil:
 		return nil
 	}
@@ -146,7 +145,7 @@ func (s *cmServer) hold(id *rdmacm.ID) error {
 func (s *cmServer) leave(id *rdmacm.ID) {
 	s.mu.Lock()
 	place, is := id.Value.(*list.Element)
-	if !is { // it has been recorded
+	if !is { // it is recorded already
 		s.mu.Unlock()
 		return
 	}
@@ -162,7 +161,7 @@ func (s *cmServer) leave(id *rdmacm.ID) {
 		s.cleanup.Reset(cmQuiet)
 	}
 	s.mu.Unlock()
-	if many { // and who comes waits
+	if many { // new clients wait meanwhile
 		s.clean()
 	}
 }
@@ -209,7 +208,7 @@ func (s *cmServer) answer(ctx context.Context) error {
 				s.leave(e.ID)
 			}
 		}
-		if err != nil && !errors.Is(err, rdmacm.ErrClosed) { // another one has taken its place
+		if err != nil && !errors.Is(err, rdmacm.ErrClosed) { // closed: another client has replaced it
 			fmt.Fprintf(os.Stderr, "ibv cmtime: %v\n", err)
 		}
 	}

@@ -63,7 +63,7 @@ func runDev(ctx context.Context, f *netlinkFlags, words []string) error {
 	return set(d.Index)
 }
 
-// setNetns moves a device to the namespace of this name, or to that of a process.
+// setNetns moves a device to the named namespace, or to the namespace of a process.
 func setNetns(ctx context.Context, dev uint32, name string) error {
 	if strings.Contains(name, "/") {
 		return wrong("%q is not the name of a network namespace", name)

@@ -25,8 +25,8 @@ const diagUsage = `  -C, --Ca DEV         ask from this device; by default, from
   -h, --help           show this help
 `
 
-// diagOptions are those of a program of infiniband-diags. Its own options come before the common
-// ones, and take their letters.
+// diagOptions are the options of a program of infiniband-diags. The program's own options take
+// precedence over common options with the same letter.
 type diagOptions struct {
 	device  string
 	port    int
@@ -45,8 +45,8 @@ var diagFlags = []longOption{
 	{'e', "errors", false}, {'v', "verbose", false}, {'d', "debug", false}, {'h', "help", false},
 }
 
-// parseDiag parses the arguments of such a program. own are its own options, which set gets, and
-// without are the letters of common options that it lacks.
+// parseDiag parses the arguments of such a program. own lists the program's options, passed to set.
+// without lists the letters of the common options that it does not support.
 func parseDiag(args []string, own []longOption, without string, set func(letter byte, value string) error) (o diagOptions, operands []string, err error) {
 	o.timeout = time.Second
 	options := own
@@ -97,7 +97,7 @@ func (o *diagOptions) set(letter byte, value string) (err error) {
 	return err
 }
 
-// target parses the port that is asked. That of a GUID is known later.
+// target parses the queried port. The LID of a GUID is looked up later.
 func (o *diagOptions) target(text string) (t diags.Target, err error) {
 	switch {
 	case o.guid:
@@ -131,7 +131,7 @@ func (o *diagOptions) find(ctx context.Context, c *diags.Client, text string) (d
 	return o.target(text)
 }
 
-// asked returns the port that the first operand names, or what otherwise would be asked.
+// asked returns the port that the first operand names. Without operands, it returns the result of otherwise.
 func (o *diagOptions) asked(ctx context.Context, c *diags.Client, operands []string, otherwise func() (diags.Target, error)) (diags.Target, error) {
 	if len(operands) == 0 {
 		return otherwise()
@@ -508,7 +508,7 @@ print them. It needs /dev/infiniband/umad*, and no subnet manager.
 ` + diagUsage
 
 func ibnetdiscover(args []string) int {
-	const pictureOption = 1 // no letter
+	const pictureOption = 1 // an option without a letter
 	full, picture, list := false, false, ""
 	own := []longOption{{pictureOption, "svg", false}, {'f', "full", false}, {'l', "list", false}, {'H', "Hca_list", false}, {'S', "Switch_list", false}, {'R', "Router_list", false}}
 	o, operands, err := parseDiag(args, own, "DGKLs", func(letter byte, _ string) error {

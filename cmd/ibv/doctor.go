@@ -125,7 +125,7 @@ func (o *doctorOptions) check(f *flag.FlagSet) error {
 	return nil
 }
 
-// answer serves clients until that fails.
+// answer serves clients until the listener fails.
 func (o *doctorOptions) answer(host *doctor.Host) error {
 	l, err := net.Listen("tcp", net.JoinHostPort(o.bind, strconv.Itoa(o.port)))
 	if err != nil {

@@ -113,12 +113,12 @@ func listNames(name string) int {
 	return exitOK
 }
 
-// open opens the selected device, or all devices. It reports those that can't be
-// opened, and then returns a failure as the status.
+// open opens the selected device, or all devices. It reports devices that can't be
+// opened, and then returns the status of a failure.
 func open(name, selector string) (contexts []*verbs.Device, status int) {
 	devs, err := verbs.Devices()
 	if selector != "" || err == nil && len(devs) == 0 {
-		c, err := verbs.Open(selector) // the error says why there is none
+		c, err := verbs.Open(selector) // the error says why there is no device
 		if err != nil {
 			return nil, failed(name, err)
 		}

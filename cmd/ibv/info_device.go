@@ -201,7 +201,7 @@ func rawPacketWord(bit uint64) string {
 
 func tmWord(bit uint64) string { return named(verbs.TMCapFlags(bit)) }
 
-// qpTypes adds a set of QP types, of which ibv_devinfo names some.
+// qpTypes adds a set of QP types. The text names the given types, as ibv_devinfo does.
 func (s *sheet) qpTypes(set uint32, types ...verbs.QPType) {
 	s.note("\t\tsupported_qp:\n")
 	names := []string{}

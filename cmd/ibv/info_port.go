@@ -31,7 +31,7 @@ func describePort(s *sheet, c *verbs.Device, port int, verbose bool, gids verbs.
 	return nil
 }
 
-// stateWord is what ibv_devinfo calls a state.
+// stateWord returns ibv_devinfo's name of a state.
 func stateWord(s verbs.PortState) string {
 	if s < verbs.PortDown || s > verbs.PortActive {
 		return "invalid state"
@@ -39,7 +39,7 @@ func stateWord(s verbs.PortState) string {
 	return "PORT_" + s.String()
 }
 
-// physStateWord is what ibv_devinfo calls a physical state.
+// physStateWord returns ibv_devinfo's name of a physical state.
 func physStateWord(s verbs.PhysState) string {
 	switch {
 	case s < verbs.PhysSleep || s > verbs.PhysTest:
@@ -79,7 +79,7 @@ func describePortDetails(s *sheet, c *verbs.Device, port int, a *verbs.PortAttr)
 	return nil
 }
 
-// describeGIDs adds the port's GIDs. As in ibv_devinfo, the text leaves out those
+// describeGIDs adds the port's GIDs. As in ibv_devinfo, the text leaves out GIDs
 // whose second half is zero.
 func describeGIDs(s *sheet, port int, link verbs.LinkLayer, gids verbs.GIDTable) {
 	list := []*sheet{}

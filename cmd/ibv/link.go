@@ -104,7 +104,7 @@ func linkSheet(l rdmanl.Link, details bool) *sheet {
 	return s
 }
 
-// physWord is what rdma(8) calls a physical state.
+// physWord returns rdma(8)'s name of a physical state.
 func physWord(s ib.PhysState) string {
 	switch s {
 	case ib.PhysTraining:

@@ -10,14 +10,14 @@
 //	ibv riostream   measure writing to memory of a socket's peer, as riostream does
 //	ibv rcopy       copy a file over a socket on RDMA, as rcopy does
 //	ibv proxy       forward connections between TCP and sockets over RDMA
-//	ibv doctor      find out what keeps this host, or two, from RDMA
-//	ibv dev         list devices as the kernel knows them, and change them
-//	ibv link        list links, add and delete those of Soft-RoCE and soft-iWARP
-//	ibv monitor     print devices and links that come and go
+//	ibv doctor      find out why RDMA doesn't work on this host, or between two
+//	ibv dev         list the kernel's devices, and change them
+//	ibv link        list links; add and delete Soft-RoCE and soft-iWARP links
+//	ibv monitor     print changes of devices and links
 //	ibv resource    count the objects on devices, or list them with their owners
 //	ibv stat        show and watch counters, and choose what is counted
 //	ibv system      show and change how network namespaces share devices
-//	ibv top         show who uses devices, and what goes through them
+//	ibv top         show the users of devices, and the traffic
 //	ibv ucmatose    connect by address and exchange messages, as ucmatose does
 //	ibv udaddy      the same with datagrams, as udaddy does
 //	ibv mckey       send to a multicast group, or receive from it, as mckey does
@@ -32,8 +32,8 @@
 //	ibv ibnetdiscover
 //	                find all nodes and links of the subnet, as ibnetdiscover does
 //	ibv iblinkinfo  print the state of all links, as iblinkinfo does
-//	ibv ibtracert   print the way to a port of the subnet, as ibtracert does
-//	ibv saquery     ask the administration of the subnet, as saquery does
+//	ibv ibtracert   print the route to a port of the subnet, as ibtracert does
+//	ibv saquery     query the administration of the subnet, as saquery does
 //	ibv asyncwatch  print a device's asynchronous events, as ibv_asyncwatch does
 //	ibv mesh        measure the network between all pairs of hosts
 //	ibv plot        draw results of measurements, and compare them
@@ -44,7 +44,7 @@
 //	ibv raw_ethernet_bw, raw_ethernet_lat, raw_ethernet_burst_lat
 //	                the same with Ethernet frames
 //
-// Under the name of such a program, as in a link ib_send_bw, it behaves as that program.
+// Under the name of such a program, for example as a link ib_send_bw, ibv behaves as that program.
 //
 // The exit status is 0 after success, 1 after a failure, 2 after wrong usage.
 package main
@@ -57,7 +57,7 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/internal/version"
-	// These are not part of every program.
+	// Unlike rxe and mlx5, these providers are not part of every program.
 	_ "github.com/goverbs/goverbs/provider/efa"
 	_ "github.com/goverbs/goverbs/provider/siw"
 )
@@ -190,7 +190,7 @@ func wrongUsage(name string, err error) int {
 	return exitUsage
 }
 
-// notParsed prints the usage if that is what the arguments ask for, or says what is wrong with
+// notParsed prints the usage if the arguments ask for it. Otherwise it says what is wrong with
 // them.
 func notParsed(name, usage string, err error) int {
 	if errors.Is(err, errHelp) {

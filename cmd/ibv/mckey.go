@@ -86,7 +86,7 @@ func mckey(args []string) int {
 	return nodes.finish("mckey", err)
 }
 
-// settling is how long a subnet manager may take to tell the switches of a new member.
+// settling is how long a subnet manager may take to add a new member to the switches' tables.
 const settling = 3 * time.Second
 
 func (o *mckeyOptions) run(ctx context.Context) (nodes cmNodes, err error) {
@@ -102,7 +102,7 @@ func (o *mckeyOptions) run(ctx context.Context) (nodes cmNodes, err error) {
 	return nodes, o.transfer(nodes)
 }
 
-// members makes all endpoints.
+// members creates all endpoints.
 func (o *mckeyOptions) members(ctx context.Context) (nodes cmNodes, err error) {
 	for range o.connections {
 		n, err := o.member(ctx)
@@ -135,7 +135,7 @@ func (o *mckeyOptions) transfer(nodes cmNodes) (err error) {
 	return err
 }
 
-// member makes an endpoint that has joined the group.
+// member creates an endpoint and joins the group.
 func (o *mckeyOptions) member(ctx context.Context) (*cmNode, error) {
 	var from netip.AddrPort
 	if o.source != "" {

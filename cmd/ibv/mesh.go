@@ -129,7 +129,7 @@ func meshCommand(args []string) int {
 	return exitOK
 }
 
-// readKey reads a secret. Space around it doesn't count.
+// readKey reads a secret from a file, without the space around it.
 func readKey(name string) ([]byte, error) {
 	b, err := os.ReadFile(name)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// This file has what the commands share that speak netlink with the kernel: dev, link and so on.
-// Their words and output are those of rdma(8), except for the space that ends its lines.
+// This file has the code shared by the commands that use the kernel's netlink: dev, link and so on.
+// Their arguments and output are those of rdma(8), except for the space at the ends of its lines.
 
 // netlinkFlags are the options of these commands.
 type netlinkFlags struct {
@@ -52,7 +52,7 @@ func (f *netlinkFlags) words(usage string, args []string) (words []string, statu
 type netlinkCommand struct {
 	name, usage string
 	flags       func(f *netlinkFlags)
-	// run runs it. It returns a wrongWords for wrong usage.
+	// run runs the command. It returns a wrongWords for wrong usage.
 	run func(ctx context.Context, f *netlinkFlags, words []string) error
 }
 
@@ -84,11 +84,11 @@ func (w wrongWords) Error() string { return string(w) }
 
 func wrong(format string, args ...any) error { return wrongWords(fmt.Sprintf(format, args...)) }
 
-// unexpected is the error for words that say nothing.
+// unexpected returns the error for words that the command doesn't know.
 func unexpected(words []string) error { return wrong("unexpected argument %q", words[0]) }
 
-// pairs returns the values of words that come in pairs of a name and a value, each of the names
-// once, in their order.
+// pairs parses words that are pairs of a name and a value. It returns the values. Each of names must occur
+// once, in this order.
 func pairs(words []string, names ...string) ([]string, error) {
 	values := make([]string, len(names))
 	for i, name := range names {
@@ -106,7 +106,7 @@ func pairs(words []string, names ...string) ([]string, error) {
 	return values, nil
 }
 
-// onOff parses what switches something.
+// onOff parses "on" or "off".
 func onOff(name, value string) (bool, error) {
 	switch value {
 	case "on":
@@ -117,7 +117,7 @@ func onOff(name, value string) (bool, error) {
 	return false, wrong("%s is on or off, not %q", name, value)
 }
 
-// show returns the words after "show", which may be left out.
+// show reports whether words is a request to show something, and returns the words after the optional "show".
 func show(words []string) (rest []string, yes bool) {
 	if len(words) == 0 {
 		return nil, true
@@ -128,7 +128,7 @@ func show(words []string) (rest []string, yes bool) {
 	return words, false
 }
 
-// someDevices returns the device of this name, or all devices if there is no name.
+// someDevices returns the device that words name, or all devices if words is empty.
 func someDevices(ctx context.Context, words []string) ([]rdmanl.Device, error) {
 	switch len(words) {
 	case 0:
@@ -170,7 +170,7 @@ func field(s *sheet, key, layout string, value any) {
 	s.set(key, value)
 }
 
-// maybe adds a value if the kernel has told one.
+// maybe adds a value if the kernel reports it.
 func maybe[T any](s *sheet, key, layout string, value rdmanl.Optional[T]) {
 	if v, ok := value.Get(); ok {
 		field(s, key, layout, v)

@@ -16,7 +16,7 @@ func perftestCommands() []command {
 	return all
 }
 
-// measure is one of these commands: a server or a client.
+// measure runs one of these commands, as a server or a client.
 func measure(tool perftest.Tool, args []string) int {
 	o := perftest.NewOptions(tool)
 	flags := perftest.Flags()

@@ -44,7 +44,7 @@ Examples:
         rdma-core's client works with the same server
 `
 
-// pingpong is the command: a server or a client.
+// pingpong runs the command, as a server or a client.
 func pingpong(args []string) int {
 	o, err := parsePingpong(args)
 	if err != nil {

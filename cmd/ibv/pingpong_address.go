@@ -120,8 +120,8 @@ func callServer(host string, port, n int, local []qpAddress) ([]qpAddress, error
 const pingpongPatience = time.Minute
 
 // serveClient waits for one client and exchanges n addresses with it. It calls
-// connect before it answers, because the client may send once it has the answer. Who comes
-// and doesn't send addresses is no client.
+// connect before it answers, because the client may send once it has the answer. It ignores
+// connections that don't send addresses.
 func serveClient(listener net.Listener, n int, local []qpAddress, connect func(remote []qpAddress) error) ([]qpAddress, error) {
 	right := func(b []byte) error {
 		_, err := decodeAddresses(b, len(local))

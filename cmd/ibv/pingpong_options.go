@@ -19,7 +19,7 @@ type pingpongTransport struct {
 	qpType    verbs.QPType
 	srq       bool
 	xrc       bool // played by an xrcPlayer
-	addresses int  // how many the sides exchange, used or not
+	addresses int  // how many addresses the sides exchange, used or not
 	size      int
 	hopLimit  uint8
 	headroom  int    // bytes before a message in the receive buffer

@@ -14,7 +14,7 @@ import (
 
 const pingpongQKey = 0x11111111
 
-// Work request IDs. They are bits, so that a set of them says what a queue pair
+// Work request IDs. They are bits, so that a set of bits records the completions that a queue pair
 // waits for.
 const (
 	recvID = 1 << iota
@@ -41,7 +41,7 @@ type player struct {
 	wcs     []verbs.WC
 }
 
-// newPlayer makes all objects, with queue pairs that can receive.
+// newPlayer creates all objects, with queue pairs that can receive.
 func newPlayer(ctx *verbs.Device, o *pingpongOptions) (*player, error) {
 	p := &player{pingpongOptions: o}
 	port, err := ctx.QueryPort(o.ibPort)
@@ -193,7 +193,7 @@ func (o *pingpongOptions) localGID(ctx *verbs.Device) (verbs.GID, error) {
 	return entry.GID, err
 }
 
-// findAddress records the addresses that the other side must know.
+// findAddress records the local addresses, which the other side needs.
 func (p *player) findAddress(ctx *verbs.Device, lid uint16) error {
 	gid, err := p.localGID(ctx)
 	if err != nil {
@@ -215,7 +215,7 @@ func (p *player) meetServer() error {
 	return p.connect(remote)
 }
 
-// meetClient waits for a client and connects the queue pairs to its.
+// meetClient waits for a client and connects the queue pairs to the client's.
 func (p *player) meetClient() error {
 	listener, err := net.Listen("tcp", ":"+strconv.Itoa(p.port))
 	if err != nil {

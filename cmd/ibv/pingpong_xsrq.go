@@ -78,7 +78,7 @@ type xrcPlayer struct {
 	recv, send     []*verbs.QP
 	local, remote  []xrcAddress
 	conns          []net.Conn
-	strangers      int // that have connected
+	strangers      int // connections that sent no address
 }
 
 // playXRC connects to the other side and exchanges messages with it.
@@ -109,7 +109,7 @@ func playXRC(ctx *verbs.Device, o *pingpongOptions) error {
 	return nil
 }
 
-// make makes all objects, brings the queue pairs to INIT, and posts receives.
+// make creates all objects, brings the queue pairs to INIT, and posts receives.
 func (p *xrcPlayer) make(ctx *verbs.Device) error {
 	port, err := ctx.QueryPort(p.ibPort)
 	if err != nil {
@@ -184,7 +184,7 @@ func openXRCDomain(ctx *verbs.Device) (*verbs.XRCD, error) {
 	return ctx.OpenSharedXRCD(f)
 }
 
-// makePair makes the queue pairs for one client.
+// makePair creates the queue pairs for one client.
 func (p *xrcPlayer) makePair(domain *verbs.XRCD) error {
 	init := verbs.RequiredMask(verbs.XRCSend, verbs.QPReset, verbs.QPInit)
 	recv, err := domain.CreateQP(verbs.QPOptions{})
@@ -256,7 +256,7 @@ func (p *xrcPlayer) meet() error {
 	return nil
 }
 
-// meetClient waits for the next client. Who comes and doesn't send an address is no client.
+// meetClient waits for the next client. It ignores connections that don't send an address.
 func (p *xrcPlayer) meetClient(listener net.Listener) error {
 	for {
 		conn, err := listener.Accept()
@@ -276,8 +276,8 @@ func (p *xrcPlayer) meetClient(listener net.Listener) error {
 }
 
 const (
-	xrcSilence = 10 * time.Second // that the other side may take to send its address
-	xrcNamed   = 8                // of those that are no clients
+	xrcSilence = 10 * time.Second // how long the other side may take to send its address
+	xrcNamed   = 8                // how many other connections are named
 )
 
 func (p *xrcPlayer) tell(i int) error {
@@ -422,7 +422,7 @@ func (p *xrcPlayer) answer(wc *verbs.WC) error {
 	return fmt.Errorf("completion for unknown QPN %#06x", wc.QPNum)
 }
 
-// part ends the game. The clients wait for each other.
+// part ends the exchange. The clients wait for each other.
 func (p *xrcPlayer) part() error {
 	say := func(conn net.Conn) error {
 		_, err := io.WriteString(conn, xrcDone)

@@ -100,11 +100,11 @@ func proxy(args []string) int {
 	return failed("proxy", o.connect.serve(l, o.most))
 }
 
-// serve forwards each client to the endpoint, and no more at a time than there may be: each has memory. It goes on
-// after errors that may pass, such as too many open files, and returns any other one.
+// serve forwards each client to the endpoint, at most most at a time, because each takes memory. After temporary
+// errors, such as too many open files, it continues. It returns any other error.
 func (e endpoint) serve(l net.Listener, most int) error {
 	places := make(chan struct{}, most)
-	stderr := os.Stderr // also of clients that stay for longer than this call
+	stderr := os.Stderr // clients may outlast this call
 	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
 		if passing, ok := err.(interface{ Temporary() bool }); ok && passing.Temporary() {
@@ -147,7 +147,7 @@ func (e endpoint) dial() (net.Conn, error) {
 	return net.Dial("tcp", e.address)
 }
 
-// forward connects a client to the endpoint until both have sent all.
+// forward connects a client to the endpoint, and copies until both have sent everything.
 func (e endpoint) forward(client net.Conn) error {
 	defer client.Close()
 	server, err := e.dial()
@@ -162,12 +162,12 @@ func (e endpoint) forward(client net.Conn) error {
 			_, failures[i] = io.Copy(way[1], way[0])
 			if failures[i] == nil {
 				err := way[1].(interface{ CloseWrite() error }).CloseWrite()
-				if !errors.Is(err, syscall.ENOTCONN) { // it has left, and needs no telling
+				if !errors.Is(err, syscall.ENOTCONN) { // ENOTCONN: it has left already
 					failures[i] = err
 				}
 				return
 			}
-			client.Close() // the other way ends too
+			client.Close() // ends the other direction, too
 			server.Close()
 		})
 	}

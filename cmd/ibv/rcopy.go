@@ -98,8 +98,9 @@ func rcopy(args []string) int {
 	return exitOK
 }
 
-// The protocol's messages begin with this header. Numbers are in the byte order of the host, so both
-// must have the same. A file's size follows that of a write, and the path that of an open, with a NUL.
+// The protocol's messages begin with this header. Numbers are in the host's byte order, which must be the
+// same on both hosts. The header of a write is followed by the file's size, that of an open by the path and
+// a NUL.
 type rcopyHeader struct {
 	Version uint8
 	Command uint8
@@ -122,7 +123,7 @@ const (
 func (h rcopyHeader) message(data []byte) []byte {
 	h.Len = uint16(rcopyHeadLen + len(data))
 	var b bytes.Buffer
-	_ = binary.Write(&b, binary.NativeEndian, h) // a Buffer has room
+	_ = binary.Write(&b, binary.NativeEndian, h) // writing to a Buffer doesn't fail
 	b.Write(data)
 	return b.Bytes()
 }
@@ -160,7 +161,7 @@ func (o *rcopyOptions) copy() error {
 		return err
 	}
 	defer c.Close()
-	path := make([]byte, (len(o.to)+8)&^7) // the end is NULs
+	path := make([]byte, (len(o.to)+8)&^7) // padded with NULs
 	copy(path, o.to)
 	open := rcopyHeader{Command: rcopyOpen, Data: syscall.S_IFREG | uint32(info.Mode().Perm())}
 	if err := request(c, open, path, nil); err != nil {
@@ -176,14 +177,14 @@ func (o *rcopyOptions) copy() error {
 		return fmt.Errorf("closing %s on the server: %w", o.to, err)
 	}
 	fmt.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", info.Size(), took.Seconds(), float64(info.Size())*8/float64(took.Nanoseconds()))
-	// This process ends now. The server is to hear of the end before.
+	// This process ends now. Close must send the end of the stream before.
 	if err := c.(*rsocket.Conn).SetLinger(1); err != nil {
 		return err
 	}
 	return c.Close()
 }
 
-// request sends a message and what follows it, and returns the server's answer.
+// request sends a message and the data that follows it, and returns the server's answer.
 func request(c net.Conn, h rcopyHeader, data []byte, then io.Reader) error {
 	if _, err := c.Write(h.message(data)); err != nil {
 		return err
@@ -261,7 +262,7 @@ func serveRcopy(c net.Conn, h rcopyHeader) (err error) {
 		}
 	}()
 	for ; err == nil; h, err = nextRcopy(c) {
-		var failed error // of the request; the client learns it
+		var failed error // of the request; it is reported to the client
 		switch h.Command {
 		case rcopyOpen:
 			var path string

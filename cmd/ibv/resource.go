@@ -68,11 +68,11 @@ func runResource(ctx context.Context, f *netlinkFlags, words []string) error {
 // A resourceKind is a kind of object.
 type resourceKind struct {
 	ports   bool     // its objects are on ports
-	filters []string // by what they can be chosen
+	filters []string // names of the values that select objects
 	list    func(ctx context.Context, at place) ([]*sheet, error)
 }
 
-// A place is a device, and how much is told of what is on it.
+// A place is a device, and the level of detail for its objects.
 type place struct {
 	rdmanl.Device
 	detail rdmanl.Detail
@@ -139,7 +139,7 @@ func (k *resourceKind) show(ctx context.Context, f *netlinkFlags, words []string
 			return err
 		}
 		objects = slices.DeleteFunc(objects, func(s *sheet) bool { return port > 0 && sheetPort(s) != port || !filters.match(s) })
-		// Those without a port come first, as with rdma.
+		// Objects without a port come first, as with rdma.
 		slices.SortStableFunc(objects, func(a, b *sheet) int { return int(sheetPort(a)) - int(sheetPort(b)) })
 		sheets = append(sheets, objects...)
 	}
@@ -152,7 +152,7 @@ func sheetPort(s *sheet) uint32 {
 	return port
 }
 
-// filters are the values that chosen objects have, by name.
+// filters are the values of selected objects, by name.
 type filters map[string][]string
 
 func (k *resourceKind) parseFilters(words []string) (filters, error) {
@@ -217,13 +217,13 @@ func onPort(at place, port rdmanl.Optional[uint32]) *sheet {
 	return s
 }
 
-// owned ends the description of an object: its owner, and what the driver knows.
+// owned completes the description of an object with its owner and the driver's values.
 func owned(s *sheet, at place, o rdmanl.Owner) *sheet {
 	owner(s, o)
 	return driverValues(s, at, o)
 }
 
-// owner adds who has created an object.
+// owner adds the process or module that created an object.
 func owner(s *sheet, o rdmanl.Owner) {
 	maybe(s, "pid", "pid %d", o.PID)
 	if name, ok := o.Comm(); ok {
@@ -236,7 +236,7 @@ func owner(s *sheet, o rdmanl.Owner) {
 	}
 }
 
-// driverValues adds what only the driver knows, on a line of its own, if that is wanted.
+// driverValues adds the driver's own values, on a separate line, if they are requested.
 func driverValues(s *sheet, at place, o rdmanl.Owner) *sheet {
 	if at.detail != rdmanl.DetailDriver {
 		return s
@@ -255,7 +255,7 @@ func driverValues(s *sheet, at place, o rdmanl.Owner) *sheet {
 	return s
 }
 
-// key adds a number that people read in hexadecimal.
+// key adds a number in hexadecimal.
 func key[T uint32 | uint64](s *sheet, name string, value rdmanl.Optional[T]) {
 	if v, ok := value.Get(); ok {
 		s.note("%s 0x%x ", name, v)

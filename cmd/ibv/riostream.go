@@ -78,9 +78,9 @@ func (o *rstreamOptions) riostreamer(c net.Conn) measurer {
 
 // A riostreamer is one end of a connection on which both sides write to each other's memory.
 type riostreamer struct {
-	streamer // for what the bytes are
+	streamer // generates and checks the bytes
 	c        *rsocket.Conn
-	end      time.Time // of the test, at the latest
+	end      time.Time // the deadline of the test
 }
 
 func (s *riostreamer) measure(t streamTest) (err error) {
@@ -125,7 +125,7 @@ func (s *riostreamer) measure(t streamTest) (err error) {
 	return s.c.Unmap(mr)
 }
 
-// barrier is a message each way, after which the other side knows what this one has mapped.
+// barrier exchanges a message each way. Then each side knows the other side's mapped memory.
 func (s *riostreamer) barrier() error {
 	b := make([]byte, barrierSize)
 	for _, sends := range []bool{s.client, !s.client} {
@@ -142,7 +142,7 @@ func (s *riostreamer) barrier() error {
 	return nil
 }
 
-// write writes to the other side's memory. The last byte of the last transfer says whose turn is over.
+// write writes to the other side's memory. The last byte of the last transfer is turn: it ends this side's turn.
 func (s *riostreamer) write(b []byte, count int, turn byte) error {
 	end := len(b) - 1
 	b[end] = turn - 1
@@ -164,8 +164,8 @@ func (s *riostreamer) wait(last watchedByte, turn byte) error {
 		if polls%1000 != 0 {
 			continue
 		}
-		runtime.Gosched() // others need the processor, too, above all if it is the only one
-		// Is the other side still there? What it has written comes first.
+		runtime.Gosched() // others need the processor, too, especially a single one
+		// An empty Write fails if the other side is gone. But the turn's last byte may have arrived first.
 		if _, err := s.c.Write(nil); err != nil && last.load() != turn {
 			return fmt.Errorf("in the middle of the test: %w", err)
 		}
@@ -196,7 +196,7 @@ func (w watchedByte) load() byte {
 	return (*[4]byte)(unsafe.Pointer(&v))[w.at]
 }
 
-// store is for a byte that nobody else writes yet.
+// store sets the byte. The peer must not write it yet.
 func (w watchedByte) store(b byte) {
 	v := atomic.LoadUint32(w.word)
 	(*[4]byte)(unsafe.Pointer(&v))[w.at] = b

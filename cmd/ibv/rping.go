@@ -60,7 +60,7 @@ type rpingOptions struct {
 	persistent     bool
 	ownQP          bool
 
-	parting time.Duration // how long after a connection's last completions the event of its end may come
+	parting time.Duration // how long the disconnect event may come after a connection's last completions
 }
 
 const (
@@ -167,7 +167,7 @@ func (o *rpingOptions) address(ctx context.Context, host string, port int) (neti
 	return infos[0].Dst, nil
 }
 
-// serve listens, and serves one client or, with -P, all that come.
+// serve listens, and serves one client or, with -P, all clients.
 func (o *rpingOptions) serve(ctx context.Context) error {
 	local := netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(o.port))
 	if o.addr != "" {
@@ -225,7 +225,7 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 			}()
 			continue
 		}
-		// Who connects and doesn't ping is no client.
+		// A connection without a ping doesn't count as the client.
 		if err := serve(); c.last.Load() != 0 {
 			return err
 		} else if err != nil {
@@ -235,7 +235,7 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 }
 
 const (
-	rpingClientsMost = 256 // of -P, at a time
+	rpingClientsMost = 256 // clients at a time with -P
 	rpingSilence     = 30 * time.Second
 )
 
@@ -244,16 +244,16 @@ var (
 	errRpingFull   = errors.New("the client was silent, and another one has taken its place")
 )
 
-// A rpingClient is a client as its server sees it.
+// A rpingClient is the server's record of a client.
 type rpingClient struct {
 	end  context.CancelCauseFunc
-	last atomic.Int64 // when it was heard last, in ns; 0: not yet
+	last atomic.Int64 // time of its last note, in ns; 0: none yet
 }
 
 func (c *rpingClient) hear() { c.last.Store(time.Now().UnixNano()) }
 
-// rpingClients are all clients of -P. There is a limit, because each has memory. Another one takes the
-// place of the one that has been silent longest.
+// rpingClients are all clients of -P. Their number is limited, because each takes memory. Beyond the limit,
+// a new client replaces the client that has been silent longest.
 type rpingClients struct {
 	mu  sync.Mutex
 	all []*rpingClient
@@ -276,7 +276,7 @@ func (s *rpingClients) remove(c *rpingClient) {
 	s.all = slices.DeleteFunc(s.all, func(other *rpingClient) bool { return other == c })
 }
 
-// serve serves the client that has asked for a connection.
+// serve serves the client that requested a connection.
 func (p *rpinger) serve(ctx context.Context, c *rpingClient) error {
 	defer p.close()
 	defer time.AfterFunc(rpingSilence, func() {

@@ -112,7 +112,7 @@ func (p *rpinger) moveQP(states ...verbs.QPState) error {
 	return nil
 }
 
-// setQP changes the state of a queue pair of -q, and nothing else. Over iWARP the kernel has
+// setQP changes only the state of a queue pair of -q. Over iWARP the kernel has already
 // connected it.
 func (p *rpinger) setQP(state verbs.QPState) error {
 	return p.qp.Modify(verbs.QPAttr{State: state}, verbs.QPAttrState)
@@ -196,7 +196,7 @@ func (p *rpinger) watch(ctx context.Context) {
 	}()
 }
 
-// wait waits for a completion with the opcode. It skips those of sends.
+// wait waits for a completion with the opcode. It skips completions of sends.
 func (p *rpinger) wait(want verbs.WCOpcode) error {
 	var wc [1]verbs.WC
 	for {
@@ -207,8 +207,8 @@ func (p *rpinger) wait(want verbs.WCOpcode) error {
 			return err
 		}
 		if wc[0].Status == verbs.WCWRFlushErr {
-			// The connection has ended: over iWARP, the event comes after this. Or a message has broken it, and
-			// there is no event as long as the peer stays.
+			// Either the connection has ended, and over iWARP the event follows this completion. Or a message has broken
+			// the connection, and there is no event until the peer leaves.
 			select {
 			case <-p.parted.Done():
 				return context.Cause(p.parted)
@@ -354,7 +354,7 @@ func (p *rpinger) disconnect(ctx context.Context) error {
 	if p.ownQP {
 		state := verbs.QPErr
 		if p.iwarp() {
-			state = verbs.QPSQD // sends what it has begun first
+			state = verbs.QPSQD // requests in progress are sent first
 		}
 		if err := p.setQP(state); err != nil {
 			return err
@@ -367,7 +367,7 @@ func (p *rpinger) disconnect(ctx context.Context) error {
 	return nil
 }
 
-// close ends the connection, if it lasts, and frees all objects.
+// close ends the connection, if it still exists, and frees all objects.
 func (p *rpinger) close() {
 	if p.stop != nil {
 		p.stop()

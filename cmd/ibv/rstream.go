@@ -55,7 +55,7 @@ type rstreamOptions struct {
 	custom, all         bool
 	buffer, inline      int
 	keepalive           int
-	mappings            int // pieces of memory that the other side may map
+	mappings            int // memory regions that the other side may map
 	sleep, tcp, verify  bool
 }
 
@@ -167,8 +167,8 @@ func (o *rstreamOptions) sockets() rsocket.Options {
 	return options
 }
 
-// run measures on a connection that the command line asks for, and on a second one if it says nothing about
-// what to measure.
+// run measures on the connection of the command line. If no test is selected, it also measures on a second
+// connection.
 func (o *rstreamOptions) run(on func(net.Conn) measurer) error {
 	connect := o.dial
 	if o.server == "" {
@@ -195,7 +195,7 @@ func (o *rstreamOptions) run(on func(net.Conn) measurer) error {
 }
 
 // sizes returns the sizes to measure: 64 bytes, 4 KiB, 64 KiB and 1 MiB, or with -S all the powers of
-// two up to 4 MiB and what is halfway between them.
+// two up to 4 MiB and the sizes halfway between them.
 func (o *rstreamOptions) sizes() []int {
 	if !o.all {
 		return []int{64, 4 << 10, 64 << 10, 1 << 20}
@@ -247,13 +247,13 @@ type streamTest struct {
 
 const (
 	streamPatience = time.Minute // for the other side to begin
-	streamSlow     = 0.01        // seconds of a transfer, more than on any network
-	streamRate     = 10e6        // bytes per second, fewer than on any network
+	streamSlow     = 0.01        // seconds of a transfer: an upper bound for any network
+	streamRate     = 10e6        // bytes per second: a lower bound for any network
 	streamLongest  = 1e6         // seconds of a test
 )
 
-// limit is the time that a test takes at most: its other side may be silent. With less patience than usual, all takes
-// less.
+// limit returns the time limit of a test, because the other side may be silent. With less patience than usual, the
+// limit is shorter in proportion.
 func (t *streamTest) limit(patience time.Duration) time.Duration {
 	seconds := 2 * float64(t.count) * float64(t.rounds) * (streamSlow + float64(t.size)/streamRate)
 	return patience + time.Duration(min(seconds, streamLongest)*1e9*float64(patience)/float64(streamPatience))
@@ -272,7 +272,7 @@ func (o *rstreamOptions) stream(connect func() (net.Conn, error), on func(net.Co
 			return err
 		}
 	}
-	// On a bad network, the last transfer may arrive long after it was sent. It ends with this process.
+	// On a bad network, the last transfer may be delivered long after it was sent. It is lost when this process ends.
 	if rc, ok := c.(*rsocket.Conn); ok {
 		if err := rc.SetLinger(60); err != nil {
 			return err
@@ -314,7 +314,7 @@ func (s *streamer) measure(t streamTest) error {
 
 const barrierSize = 16
 
-// round is a number of transfers from the client, then as many to it.
+// round transfers count messages from the client, then as many to it.
 func (s *streamer) round(size, count int) error {
 	for _, sends := range []bool{s.client, !s.client} {
 		move := s.recv
@@ -343,7 +343,7 @@ func (s *streamer) recv(b []byte) error {
 	return s.check(b)
 }
 
-// fill writes what the other side checks.
+// fill writes the bytes that the other side expects.
 func (s *streamer) fill(b []byte) {
 	if !s.verify {
 		return
@@ -354,7 +354,7 @@ func (s *streamer) fill(b []byte) {
 	}
 }
 
-// check checks what the other side has written.
+// check checks the bytes that the other side has written.
 func (s *streamer) check(b []byte) error {
 	if !s.verify {
 		return nil

@@ -81,10 +81,10 @@ var saqueryOptions = []longOption{
 	{saService, "service_id", true},
 }
 
-// saNumbers are the options for numbers, with the bits that they have.
+// saNumbers are the options for numbers, with their sizes in bits.
 var saNumbers = map[byte]struct {
 	bits         int
-	path, member sa.Mask // the components that they are
+	path, member sa.Mask // the components that they set
 }{
 	saSLID: {16, sa.PathSLID, 0}, saDLID: {16, sa.PathDLID, 0}, saMLID: {16, 0, sa.MemberMLID},
 	'r': {1, sa.PathReversible, 0}, 'n': {7, sa.PathCount, 0}, saPKey: {16, sa.PathPKey, sa.MemberPKey},
@@ -159,7 +159,7 @@ func saquery(args []string) int {
 	return exitOK
 }
 
-// saPaths asks for as many paths as a query can.
+// saPaths sets the number of paths to the maximum of a query.
 func saPaths(q *diags.SAQuery) {
 	q.Path.Count = 127
 	q.PathMask |= sa.PathCount
@@ -173,7 +173,7 @@ func parseGID(text string) ([16]byte, error) {
 	return a.As16(), nil
 }
 
-// saNumber sets a component of the records that is a number.
+// saNumber sets a numeric component of the query.
 func saNumber(q *diags.SAQuery, letter byte, value string) error {
 	k := saNumbers[letter]
 	n, err := strconv.ParseUint(value, 0, k.bits)

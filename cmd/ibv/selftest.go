@@ -131,8 +131,8 @@ func selfTest(args []string) int {
 	return exitOK
 }
 
-// A progress shows how far the test is, in a line of stderr that is overwritten. It shows
-// nothing if stderr is no terminal.
+// A progress shows the test's progress on stderr, in a line that is overwritten. It shows
+// nothing if stderr is not a terminal.
 type progress struct {
 	off   bool
 	shown time.Time

@@ -35,8 +35,8 @@ func (s *sheet) put(layout string, args ...any) {
 // note adds text that is not a property.
 func (s *sheet) note(layout string, args ...any) { fmt.Fprintf(s.text, layout, args...) }
 
-// set adds a property that the text doesn't show. An enumeration becomes a word,
-// or a number if it encodes one.
+// set adds a property that only the JSON shows. An enumeration becomes a word,
+// or a number if it encodes a number.
 func (s *sheet) set(name string, value any) {
 	switch v := value.(type) {
 	case verbs.MTU:
@@ -60,7 +60,7 @@ func (s *sheet) part(name string) *sheet {
 const flagIndent = "\t\t\t\t\t"
 
 // flags adds a set of flags. In the text each flag has a line with ibv_devinfo's
-// word for it. Flags without a word come last, as a number.
+// word for the flag. Flags without a word come last, as a number.
 func (s *sheet) flags(name string, bits uint64, names fmt.Stringer, word func(bit uint64) string) {
 	unknown := uint64(0)
 	for left := bits; left != 0; left &= left - 1 {

@@ -89,7 +89,7 @@ func runStat(ctx context.Context, f *netlinkFlags, words []string) error {
 	return wrong("%q is none of show, qp, mr, mode, set and unset", words[0])
 }
 
-// onOnePort does something with the port that a word such as "rxe0/1" names.
+// onOnePort calls do with the port that a word such as "rxe0/1" names.
 func onOnePort(ctx context.Context, word string, do func(dev, port uint32) error) error {
 	devices, port, err := somePorts(ctx, []string{word})
 	if err != nil {
@@ -101,8 +101,8 @@ func onOnePort(ctx context.Context, word string, do func(dev, port uint32) error
 	return do(devices[0].Index, port)
 }
 
-// eachPort does something with the ports that words name, or with all. Where that isn't supported,
-// it is an error only if a device is named.
+// eachPort calls do with the ports that words name, or with all ports. It ignores devices that don't support
+// the call, unless a device is named.
 func eachPort(ctx context.Context, words []string, do func(d rdmanl.Device, port uint32) error) error {
 	devices, only, err := somePorts(ctx, words)
 	if err != nil {
@@ -162,7 +162,7 @@ func watchCounters(ctx context.Context, f *netlinkFlags, words []string) error {
 		device string
 		port   uint32
 		name   string
-		source monitor.Source // two may have a counter of the same name
+		source monitor.Source // two sources may have a counter of the same name
 	}
 	sample := func() (map[which]uint64, []which, error) {
 		values := make(map[which]uint64)
@@ -251,7 +251,7 @@ func showMRCounters(ctx context.Context, f *netlinkFlags, words []string) error 
 	return writeSheets(os.Stdout, f.json, sheets)
 }
 
-// showOptional shows the optional counters, those that are on or all.
+// showOptional shows the optional counters: those switched on, or all.
 func showOptional(ctx context.Context, f *netlinkFlags, words []string) error {
 	supported := len(words) > 0 && words[0] == "supported"
 	if supported {
@@ -288,7 +288,7 @@ func showOptional(ctx context.Context, f *netlinkFlags, words []string) error {
 	return writeSheets(os.Stdout, f.json, sheets)
 }
 
-// on returns what follows "link" or "dev", if that is there.
+// on returns the words after "link" or "dev", if the word is present.
 func on(place string, words []string) (where []string, err error) {
 	if len(words) == 0 {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/perftest"
 )
 
-// programs are the programs that ibv replaces, with the command's first arguments. Beside
-// these there are perftest's.
+// programs maps the programs that ibv replaces to the command's first arguments. perftest's
+// programs are not listed.
 var programs = map[string]string{
 	"ibv_devices":       "devices",
 	"ibv_devinfo":       "info",
@@ -56,7 +56,7 @@ func allPrograms() map[string]string {
 	return all
 }
 
-// calledAs returns the command that the program's name stands for, or nothing.
+// calledAs returns the command for the name under which ibv was started, or nil.
 func calledAs(path string) []string {
 	return strings.Fields(allPrograms()[filepath.Base(path)])
 }

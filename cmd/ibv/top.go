@@ -79,7 +79,7 @@ func runTop(ctx context.Context, f *netlinkFlags, words []string) error {
 	return nil
 }
 
-// A usage is who uses the devices at one time.
+// A usage lists the users of the devices at one time.
 type usage struct {
 	at    time.Time
 	ports []portUsage
@@ -106,7 +106,7 @@ type user struct {
 	counts map[string]uint64 // of its QPs, if they are counted by process
 }
 
-// readUsage reads who uses the devices. Devices that go away meanwhile are left out.
+// readUsage lists the users of the devices. It leaves out devices that are removed meanwhile.
 func readUsage(ctx context.Context, words []string) (*usage, error) {
 	devices, err := someDevices(ctx, words)
 	if err != nil {
@@ -124,7 +124,7 @@ func readUsage(ctx context.Context, words []string) (*usage, error) {
 	return u, nil
 }
 
-// add adds what is on a device.
+// add adds a device's ports and users.
 func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
 	links, err := rdmanl.Links(ctx, d.Index)
 	if err != nil {
@@ -137,7 +137,7 @@ func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
 	users := make(map[key]*user)
 	of := func(o rdmanl.Owner) *user {
 		name, _ := o.Comm()
-		pid, ok := o.Process() // which may have several threads
+		pid, ok := o.Process() // a process may own objects through several threads
 		if !ok {
 			pid = o.PID.Or(0)
 		}
@@ -152,7 +152,7 @@ func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
 		p := portUsage{l, make(map[string]uint64)}
 		all, err := (monitor.Host{}).Counters(ctx, d.Name, int(l.Port))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has gone
+			return nil // the device was removed
 		}
 		if err != nil {
 			return err
@@ -209,7 +209,7 @@ func (u *usage) add(ctx context.Context, d rdmanl.Device) error {
 	return nil
 }
 
-// each calls see with the objects of one kind on a device. A kernel that doesn't list them has
+// each calls see with the objects of one kind on a device. If the kernel can't list them, there are
 // none.
 func each[T any](ctx context.Context, d rdmanl.Device, list func(context.Context, uint32, rdmanl.Detail) ([]T, error), see func(T)) error {
 	all, err := list(ctx, d.Index, rdmanl.DetailCommon)
@@ -222,7 +222,7 @@ func each[T any](ctx context.Context, d rdmanl.Device, list func(context.Context
 	return err
 }
 
-// text is what is on the screen. before is the usage before this one, nil the first time.
+// text returns the screen's text. before is the previous usage, or nil the first time.
 func (u *usage) text(before *usage) string {
 	var b strings.Builder
 	for _, p := range u.ports {
@@ -251,7 +251,7 @@ func (u *usage) text(before *usage) string {
 	return b.String()
 }
 
-// rates says what goes through a port, and what troubles it.
+// rates returns the traffic of a port, and its growing error counters.
 func (p portUsage) rates(at time.Time, before *usage) string {
 	if before == nil {
 		return ""
@@ -269,7 +269,7 @@ func (p portUsage) rates(at time.Time, before *usage) string {
 	text := ""
 	for _, r := range []struct {
 		name, what string
-		bytes      bool // not packets
+		bytes      bool // the counter has bytes, not packets
 	}{
 		{"port_xmit_data", "out", true}, {"port_rcv_data", "in", true}, // adapters that have an agent
 		{"tx_bytes", "out", true}, {"rx_bytes", "in", true}, // efa
@@ -299,7 +299,7 @@ func (p portUsage) rates(at time.Time, before *usage) string {
 	return text
 }
 
-// find returns the same user in another usage, nil if it isn't there.
+// find returns the same user in another usage, or nil.
 func (u *usage) find(x *user) *user {
 	if u == nil {
 		return nil
@@ -340,7 +340,7 @@ func (x *user) stateList() string {
 	return strings.Join(list, ", ")
 }
 
-// size writes a number of bytes for people.
+// size returns a number of bytes in human-readable form.
 func size(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v := float64(n)

@@ -152,6 +152,6 @@ func (o *cmOptions) exchangeMessages(ctx context.Context) (nodes cmNodes, err er
 		if cause := context.Cause(n.parted); cause != rdmacm.ErrDisconnected {
 			return cause
 		}
-		return n.id.Disconnect(ctx) // confirms it
+		return n.id.Disconnect(ctx) // confirms the peer's disconnect
 	})
 }

@@ -115,7 +115,7 @@ func (o *cmOptions) answerDatagrams(ctx context.Context, listener *rdmacm.SyncID
 	return nodes, nil
 }
 
-// learn receives a client's messages, and who it is.
+// learn receives a client's messages, and stores the client's address.
 func (n *cmNode) learn() error {
 	wc, err := n.await(verbs.WCRecv)
 	if err != nil {

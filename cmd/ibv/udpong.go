@@ -42,26 +42,26 @@ Examples:
         a server and, elsewhere, its client
 `
 
-// What a message is for.
+// Operations of messages.
 const (
 	udpongLogin = iota
 	udpongStart
-	udpongData // isn't answered
+	udpongData // has no answer
 	udpongEcho
-	udpongEnd // asks how many messages have come
+	udpongEnd // asks for the number of messages received
 )
 
-// udpongControl is the size of all messages but data and echoes, and the least of those.
+// udpongControl is the size of control messages, and the minimum size of data and echoes.
 const udpongControl = 16
 
-// A datagramSocket is one over RDMA or UDP. A limit of 0 is none.
+// A datagramSocket is a socket over RDMA or UDP. A limit of 0 means no limit.
 type datagramSocket interface {
 	SendTo(b []byte, to netip.AddrPort) error
 	RecvFrom(b []byte, limit time.Duration) (n int, from netip.AddrPort, err error)
 	Close() error
 }
 
-// A udpSocket is a plain one.
+// A udpSocket is a datagramSocket over the kernel's UDP.
 type udpSocket struct{ *net.UDPConn }
 
 func (s udpSocket) SendTo(b []byte, to netip.AddrPort) error {
@@ -164,18 +164,18 @@ func (o *udpongOptions) open(local string) (datagramSocket, error) {
 	return udpSocket{c}, nil
 }
 
-// udpongClients are the clients that a server counts messages of, by the number that it has given them.
+// udpongClients are the clients whose messages a server counts, by their assigned numbers.
 type udpongClients struct {
 	all [256]struct {
 		from  netip.AddrPort
 		count uint32
 		heard uint64
 	}
-	heard uint64 // messages, so far
+	heard uint64 // messages of all clients so far
 }
 
-// login returns the number of a client that has come, perhaps again. A new one takes the place of the
-// one that has been silent longest.
+// login returns the number of a client that logs in, perhaps again. If there are too many, a new client replaces
+// the client that has been silent longest.
 func (c *udpongClients) login(from netip.AddrPort) byte {
 	oldest := 0
 	for i := range c.all {
@@ -192,7 +192,7 @@ func (c *udpongClients) login(from netip.AddrPort) byte {
 	return byte(oldest)
 }
 
-// count returns the count of a client that has sent a message, or nil if it is another's number.
+// count returns the counter of the client that sent a message, or nil if the number is another client's.
 func (c *udpongClients) count(number byte, from netip.AddrPort) *uint32 {
 	if c.all[number].from != from {
 		return nil
@@ -205,7 +205,7 @@ func (c *udpongClients) count(number byte, from netip.AddrPort) *uint32 {
 // udpongQuiet is the time between two lines about clients: anybody can log in, and often.
 const udpongQuiet = 100 * time.Millisecond
 
-// serve is the server. It counts what comes from each client.
+// serve runs the server, which counts the messages of each client.
 func (o *udpongOptions) serve() error {
 	s, err := o.open(net.JoinHostPort(o.bind, o.port))
 	if err != nil {
@@ -254,14 +254,14 @@ func serveUdpong(s datagramSocket) error {
 			*count++
 			continue
 		}
-		// Who can't be answered, perhaps because an echo is too long, is no trouble of the others. If
-		// the device is gone, nothing can be received either.
+		// A failed answer, for example of an echo that is too long, must not affect other clients. If
+		// the device is gone, receiving fails, too.
 		_ = s.SendTo(b[:n], from)
 	}
 }
 
-// A udpongClient is the client. Its message has the operation, the number that the server gave it, the
-// question's number, and what the server has counted.
+// A udpongClient is the client. Its message has the operation, the client's number, the request's number,
+// and the server's count.
 type udpongClient struct {
 	s       datagramSocket
 	to      netip.AddrPort
@@ -274,11 +274,11 @@ type udpongClient struct {
 const (
 	udpongPatient = time.Second
 	udpongSoon    = time.Millisecond
-	udpongTries   = 10     // of a login, a second each: is the server there?
-	udpongMany    = 60_000 // of the others, a millisecond each
+	udpongTries   = 10     // of a login, a second each: the server may not run
+	udpongMany    = 60_000 // of other messages, a millisecond each
 )
 
-// ask sends a message until its answer comes, at most so many times.
+// ask sends a message until its answer arrives, at most most times.
 func (c *udpongClient) ask(what byte, size int, wait time.Duration, most int) error {
 	c.last++
 	c.message[0], c.message[2] = what, c.last
@@ -349,7 +349,7 @@ func (o *udpongOptions) measure() error {
 	return nil
 }
 
-// test sends a number of messages, and prints what it has taken.
+// test sends a number of messages, and prints the time.
 func (c *udpongClient) test(name string, size, count int, echo bool) error {
 	if err := c.ask(udpongStart, udpongControl, udpongPatient, udpongTries); err != nil {
 		return err
