@@ -107,12 +107,12 @@ func GlobalAddress(t testing.TB, c *verbs.Device) verbs.AHAttr {
 	return verbs.AHAttr{IsGlobal: true, DGID: gid.GID, SGIDIndex: gid.Index, HopLimit: 64, Port: Port, DLID: lid}
 }
 
-// ClockShown reports whether mlx5_ib exposes a device's clock to programs. The exposed page must
-// contain nothing else, so with pages of more than 4 KiB it exposes none.
+// ClockShown reports whether mlx5_ib lets programs map a device's clock. The mapped page must contain nothing
+// else. So the clock can't be mapped if pages have more than 4 KiB.
 func ClockShown() bool { return os.Getpagesize() == 4096 }
 
-// RawClock returns the clock of an mlx5 device. Where the clock isn't exposed, RawClock checks
-// that reading it fails, and returns 0.
+// RawClock returns the clock of an mlx5 device. If ClockShown is false, RawClock checks that reading the clock
+// is refused, and returns 0.
 func RawClock(t testing.TB, c *verbs.Device) uint64 {
 	t.Helper()
 	clock, err := c.RawClock()

@@ -15,26 +15,26 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// FailingSteps tests a program with each of its commands to the kernel failing once.
+// FailingSteps describes a test in which each command that a program sends to the kernel is refused once.
 type FailingSteps struct {
-	// Run runs all steps under test, and cleans up. It returns the errors of all calls.
+	// Run creates and closes the objects under test. It returns the errors of all calls.
 	Run func() error
 
-	// Held lists the resources that the package under test holds. It may be nil.
+	// Held lists the references that the package under test holds. It may be nil.
 	Held func() []string
 
-	// Never lists the commands that Test doesn't refuse, because no kernel refuses them.
+	// Never lists commands that are not refused, because no kernel refuses them.
 	Never []string
 
-	// Silent has the commands whose refusal may cause no error, from this occurrence on.
+	// Silent maps commands to the turn from which on their refusal may go unreported.
 	Silent map[string]int
 
-	// Others are the permitted errors beside the refused command's ENOMEM, such as the peer's.
+	// Others are errors allowed besides the refused command's ENOMEM, such as the peer's.
 	Others []error
 }
 
-// Test calls Run once for each command, and refuses that command with ENOMEM. The run must then return
-// that error and leave nothing behind, and the next run must succeed.
+// Test calls Run once for each command, and has n refuse the command with ENOMEM. It checks that the errors of
+// the run report the refusal, that nothing is left open, and that the next run has no errors.
 func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 	held := func() string {
 		all := n.Left()
@@ -60,7 +60,7 @@ func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 		defer n.SetRefusal(nil)
 		var err error
 		InTime(func() { err = s.Run() })
-		for start := time.Now(); held() != before; time.Sleep(time.Millisecond) { // some cleanup runs in the background
+		for start := time.Now(); held() != before; time.Sleep(time.Millisecond) { // some objects are closed in the background
 			if time.Since(start) > Patience {
 				t.Fatalf("after %s was refused for the %d. time (%v) there are:\n%s\nbefore:\n%s", refused, turn, err, held(), before)
 			}
@@ -90,7 +90,7 @@ func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 	}
 }
 
-// NothingMore returns a function that waits until there are no more goroutines and files than now.
+// NothingMore returns a function that waits until there are at most as many goroutines and files as now.
 func NothingMore(t *testing.T) func() {
 	opened, goroutines := files(t), runtime.NumGoroutine()
 	return func() {
@@ -106,7 +106,7 @@ func NothingMore(t *testing.T) func() {
 // files counts this process's files.
 func files(t *testing.T) int { return len(Must(os.ReadDir("/proc/self/fd"))(t)) }
 
-// InTime runs f, and ends the program with all goroutines' stacks if it doesn't end.
+// InTime runs f. If f hangs, InTime ends the program with all goroutines' stacks.
 func InTime(f func()) {
 	end := time.AfterFunc(Patience, func() {
 		buf := make([]byte, 1<<20)

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A Guest is a test's connection to the same test in the other of two guests.
+// A Guest is a connection to the same test in the other of two guests.
 type Guest struct {
 	*json.Encoder
 	*json.Decoder

@@ -21,19 +21,19 @@ import (
 // Needs are the requirements of a test. The zero value requires one guest with devices of any
 // kind.
 type Needs struct {
-	Devices []string `json:",omitempty"` // the test runs on one of these, as in the rig's option -d; empty means any but siw and efa
-	SIW     bool     `json:",omitempty"` // the test runs on siw too, which lacks what most tests use
-	Network bool     `json:",omitempty"` // the test runs on a machine without devices too, on a Network of package verbstest
+	Devices []string `json:",omitempty"` // one of these, as in the rig's option -d; empty means any but siw and efa
+	SIW     bool     `json:",omitempty"` // the test also runs on siw, which lacks features that most tests use
+	Network bool     `json:",omitempty"` // the test also runs on a machine without devices, on a Network of package verbstest
 	Guests  int      `json:",omitempty"` // 2: the test runs in two guests at the same time
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
 	Mixed   bool     `json:",omitempty"` // the test runs in a guest with more than two adapters, of several profiles
-	Lacking bool     `json:",omitempty"` // as Mixed, where each adapter lacks something
+	Lacking bool     `json:",omitempty"` // the same, where each adapter lacks a feature
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 	LongOn  []string `json:",omitempty"` // as Long, on these devices
 
-	noNetwork bool // not on a Network, whatever the package says
+	noNetwork bool // not on a Network, even if the package declares AlsoVerbstest
 }
 
 // A Need adds a requirement.
@@ -45,14 +45,14 @@ func OnRXE(n *Needs) { n.Devices = append(n.Devices, "rxe") }
 // OnSIW runs the test on siw.
 func OnSIW(n *Needs) { n.Devices = append(n.Devices, "siw") }
 
-// AlsoSIW runs the test on siw beside the devices that it runs on anyway.
+// AlsoSIW runs the test on siw in addition to its other devices.
 func AlsoSIW(n *Needs) { n.SIW = true }
 
-// AlsoVerbstest runs the test on a machine without devices too, on package verbstest's devices.
+// AlsoVerbstest also runs the test on a machine without devices, on the devices of package verbstest.
 func AlsoVerbstest(n *Needs) { n.Network = true }
 
-// NotVerbstest is for tests of a package with AlsoVerbstest that need what package verbstest
-// doesn't have. Tests that declare their own Devices or Peers don't run there anyway.
+// NotVerbstest is for tests of a package with AlsoVerbstest that need features which package verbstest
+// lacks. Tests that declare their own Devices or Peers don't run there anyway.
 func NotVerbstest(n *Needs) { n.noNetwork = true }
 
 // OnEFA runs the test on efa.
@@ -81,7 +81,7 @@ func Profiles(n *Needs) { n.Profile = true }
 // profiles, separated by commas, in the adapters' order.
 func Mixed(n *Needs) { n.Mixed = true }
 
-// Lacking runs the test in a guest with adapters of which each lacks something. ProfileVariable has their
+// Lacking runs the test in a guest with several adapters, each of which lacks a feature. ProfileVariable has their
 // profiles, as for Mixed.
 func Lacking(n *Needs) { n.Lacking = true }
 
@@ -100,7 +100,7 @@ func LongOn(device string) Need {
 // declared has the needs of tests that declare their own.
 var declared = make(map[string][]Need)
 
-// Test declares the needs of a test, in addition to the package's needs in Main:
+// Test declares the needs of a test, in addition to the package's needs, given to Main:
 //
 //	var _ = rdmatest.Test(TestXRC, rdmatest.OnMLX5)
 //
@@ -122,14 +122,14 @@ const PeersVariable = "GOVERBS_PEERS"
 // has the adapters' profile.
 const ProfileVariable = "GOVERBS_PROFILE"
 
-// WholeVariable is the environment variable that makes Main run all tests even if
-// testing.Short reports true, which makes them do fewer repetitions.
+// WholeVariable is the environment variable that makes Main run all tests, also Long ones, although
+// testing.Short reports true. So each test repeats itself less.
 const WholeVariable = "GOVERBS_WHOLE"
 
 // A Listing has the needs of the tests of a package.
 type Listing struct {
-	Package Needs            // of tests that declare none
-	Tests   map[string]Needs // of tests that declare their own
+	Package Needs            // needs of tests that declare none
+	Tests   map[string]Needs // needs of tests that declare their own
 }
 
 func listing(of []Need) Listing {
@@ -183,7 +183,7 @@ type Setting struct {
 
 // Meets reports whether a test with these needs runs in the setting.
 func (s Setting) Meets(n Needs) bool {
-	// siw and efa lack what most tests use.
+	// siw and efa lack features that most tests use.
 	common := s.Device != "host" && s.Device != "siw" && s.Device != "efa"
 	return (len(n.Devices) == 0 && common || slices.Contains(n.Devices, s.Device) || n.SIW && s.Device == "siw" || n.Network && s.Device == "host") &&
 		max(n.Guests, 1) == s.Guests && n.Log == s.Log &&
@@ -192,7 +192,7 @@ func (s Setting) Meets(n Needs) bool {
 
 func (s Setting) mixed() bool { return strings.Contains(s.Profile, ",") && !s.lacking() }
 
-// lacking reports whether the profile is the one for Lacking, whose first adapter lacks atomics.
+// lacking reports whether the adapters are those of Lacking: the first is noatomics.
 func (s Setting) lacking() bool { return strings.HasPrefix(s.Profile, "noatomics,") }
 
 // here returns the setting of this process.
@@ -214,10 +214,10 @@ func here() Setting {
 	return s
 }
 
-// Main runs the tests of a package whose needs this setting meets, and exits. needs are the
-// needs of tests that don't declare their own. Call Main from TestMain.
+// Main runs the tests of a package whose needs this setting meets, and exits. needs are the needs of
+// tests that don't declare their own. Call Main from TestMain.
 //
-// On a machine without a device, Main runs the tests that need none, and succeeds.
+// On a machine without a device, Main runs the tests that need no device, and succeeds.
 func Main(m *testing.M, needs ...Need) { os.Exit(Run(m, needs...)) }
 
 // Run is Main without the exit.
@@ -244,7 +244,7 @@ func Run(m *testing.M, needs ...Need) int {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer n.Close() // each test reports what it leaves open
+		defer n.Close() // each test reports the objects that it leaves open
 		Devices = [2]string{n.Device(0).Name(), n.Device(1).Name()}
 		Device, RoCE = Devices[0], true
 	}

@@ -28,7 +28,7 @@ func EnableIPv6(t testing.TB, netDev string) {
 	}
 }
 
-// ExtraRXE creates an rxe device for the test, on a network interface of its own with an IPv4
+// ExtraRXE creates an rxe device for the test, on a new network interface with an IPv4
 // address. The test may delete it. link has further arguments for `ip link add`.
 func ExtraRXE(t testing.TB, device, netDev, addr string, link ...string) {
 	t.Helper()

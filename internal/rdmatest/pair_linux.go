@@ -20,7 +20,7 @@ type Spec struct {
 	CQE       int
 	Channel   bool // each end's CQ has its own completion channel
 	SRQ       bool // each end has an SRQ in place of the receive queue
-	Global    bool // packets have a GRH over InfiniBand too
+	Global    bool // packets have a GRH also over InfiniBand
 	Len       int  // length of each end's memory
 
 	ScatterToCQE, SignWQEs bool // see verbs.QPOptions
@@ -137,7 +137,7 @@ func (p *Pair) connect(t testing.TB, e, peer *End) {
 	p.ToRTS(t, e, peer.QP.Num())
 }
 
-// ToRTS takes e's queue pair from RESET to RTS. It requests no atomics on a device without them.
+// ToRTS takes e's queue pair from RESET to RTS. It requests atomics only if the device has them.
 func (p *Pair) ToRTS(t testing.TB, e *End, dest uint32) {
 	t.Helper()
 	limits := Must(p.Ctx.QueryDevice())(t)

@@ -27,7 +27,7 @@ func Start(t testing.TB, command ...string) *Process {
 	return StartCmd(t, exec.Command(command[0], command[1:]...))
 }
 
-// StartCmd starts a prepared command. If it has a Stdout of its own, the Process has none.
+// StartCmd starts a prepared command. If cmd.Stdout is set, the Process's Stdout is empty.
 func StartCmd(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{cmd: cmd, ended: make(chan struct{})}
@@ -95,7 +95,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Until waits until so returns true. It must return true before or when the process ends.
+// Until waits until so returns true. It fails the test if so is still false when the process has ended.
 func (p *Process) Until(t testing.TB, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(hangs); !so(); {
@@ -138,8 +138,8 @@ func ListeningCM(t testing.TB, space string, port uint16) bool {
 	return false
 }
 
-// OK waits for the process's end, and reports whether it succeeded, or failed only by a known
-// race of rdma-core's program.
+// OK waits for the process's end. It reports whether the process succeeded, or failed only by a known
+// race in rdma-core's program.
 func (p *Process) OK() bool {
 	state := p.Wait()
 	_, is := ownrace.Of(p.cmd.Args, state.ExitCode(), p.Said())

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// folders has the folders of the programs that are not examples.
+// folders maps programs that are not examples to their folders.
 var folders = map[string]string{
 	"ibv":      "cmd/ibv",
 	"ibvtrace": "cmd/ibvtrace",
@@ -26,7 +26,7 @@ var folders = map[string]string{
 // that is not set, Program builds it, which takes long in a guest.
 func Program(t testing.TB, name string) string {
 	t.Helper()
-	if name == "nettest.test" { // of a module in the test's package
+	if name == "nettest.test" { // from a module in the folder of the test's package
 		return built(t, name, []string{"go", "test", "-C", "nettest", "-c"}, ".")
 	}
 	folder := folders[name]

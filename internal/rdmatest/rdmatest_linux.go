@@ -52,7 +52,7 @@ func CheckLeaks(t testing.TB) {
 		if t.Failed() {
 			return
 		}
-		for end := time.Now().Add(Patience); FDs(t) > fds && time.Now().Before(end); { // package rsocket closes in the background
+		for end := time.Now().Add(Patience); FDs(t) > fds && time.Now().Before(end); { // package rsocket closes files in the background
 			time.Sleep(time.Millisecond)
 		}
 		if n := FDs(t); n != fds {
@@ -96,8 +96,8 @@ func FDs(t testing.TB) int {
 	return len(entries)
 }
 
-// Resources returns the number of objects on all devices, one line per device. It doesn't count
-// a Network's, which checks its own.
+// Resources returns the number of objects on all devices, one line per device. A Network of package verbstest
+// checks its own objects.
 func Resources(t testing.TB) string {
 	t.Helper()
 	if KindOf() == Verbstest {

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// SeedVariable is the environment variable that makes Rounds play one round, with the given seed.
+// SeedVariable is the environment variable that makes Rounds play only the round with that seed.
 const SeedVariable = "GOVERBS_SEED"
 
-// Rounds plays n rounds or, with GOVERBS_LONG in the environment, 10,000/peers rounds. A round depends
-// only on its random numbers, and so on its seed, which a failure reports.
+// Rounds plays n rounds of peers peers each. With GOVERBS_LONG in the environment, it plays as many rounds as
+// 10,000 peers need. A round depends on its random numbers only, and so on its seed. A failure names the seed.
 func Rounds(t *testing.T, n, peers int, play func(rnd *rand.Rand)) {
 	t.Helper()
 	if os.Getenv("GOVERBS_LONG") != "" {
@@ -25,7 +25,7 @@ func Rounds(t *testing.T, n, peers int, play func(rnd *rand.Rand)) {
 		}
 		end = seed + 1
 	}
-	defer func() { // even if a round panics
+	defer func() { // also when a round panics
 		if seed < end {
 			t.Logf("repeat this with %s=%d", SeedVariable, seed)
 		}

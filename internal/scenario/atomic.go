@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An Atomic is one atomic operation, with its expected result.
+// An Atomic is one atomic operation with its expected result.
 type Atomic struct {
 	Name   string
 	Masked bool
@@ -18,7 +18,8 @@ type Atomic struct {
 	old, new uint64 // the peer's word
 }
 
-// Atomics returns operations whose words reveal which bytes and which operands the device has used.
+// Atomics returns operations on words whose results show which bytes and operands the device
+// used.
 func Atomics(seed uint64) (list []Atomic) {
 	swap := func(name string, old, compare, swap, new uint64) {
 		list = append(list, Atomic{Name: name, Op: verbs.WCCompareSwap, old: old, new: new, wr: verbs.SendWR{Opcode: verbs.OpCompareSwap, Compare: compare, Swap: swap}})
@@ -51,7 +52,8 @@ func Atomics(seed uint64) (list []Atomic) {
 }
 
 // Begin fills the first KiB of the memory of both ends, and returns the request. After its
-// completion, compare returns the expected and the actual contents; seen is "" if they agree.
+// completion, compare returns the expected and the actual memory; seen is "" if they are
+// equal.
 func (x *Atomic) Begin(a, b *verbs.MR, id uint64) (wr verbs.SendWR, compare func() (expected, seen string)) {
 	const at, size = 512, 1024
 	type word struct {

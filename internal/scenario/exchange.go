@@ -11,7 +11,7 @@ import (
 // Margin is the number of bytes before and after the data of an exchange that must not change.
 const Margin = 256
 
-// Memory returns the length of the memory that exchanges of up to n bytes need at each end.
+// Memory returns the bytes of memory that exchanges of up to n bytes need at each end.
 func Memory(n int) int { return n + 2*Margin + 4*gap }
 
 // An Exchange is one operation with one length and layout.
@@ -32,8 +32,8 @@ func (x Exchange) String() string {
 	return s + fmt.Sprintf("%d to %d pieces", x.From, x.To)
 }
 
-// Lengths returns the lengths at which something changes: words, the inline limit, the
-// MTU, pages, and the longest.
+// Lengths returns lengths around which implementations differ: words, the inline limit, the
+// MTU, pages, and the longest length.
 func Lengths(mtu, large, inline int) []int {
 	list := []int{0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129,
 		inline - 1, inline, inline + 1, 255, 256, 257, mtu - 1, mtu, mtu + 1, 2*mtu - 1, 2 * mtu, 2*mtu + 1,
@@ -54,8 +54,8 @@ func operations(t verbs.QPType) []verbs.Opcode {
 	return []verbs.Opcode{verbs.OpSend, verbs.OpSendImm, verbs.OpRDMAWrite, verbs.OpRDMAWriteImm, verbs.OpRDMARead}
 }
 
-// Exchanges returns each operation of a transport with each length, in several layouts. A request
-// holds inline bytes of inline data and sges entries, of which at most four are used.
+// Exchanges returns each operation of a transport with each length, in several layouts. A
+// request has room for inline bytes and sges entries; more than four entries are not used.
 func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	for _, op := range operations(t) {
 		for i, n := range Lengths(mtu, large, inline) {
@@ -74,11 +74,11 @@ func Exchanges(t verbs.QPType, mtu, large, inline, sges int) (list []Exchange) {
 	return list
 }
 
-// A Transfer is an exchange in progress. Its runner posts Recv, then each request of Sends
-// after the previous one's completion, and waits for the receive.
+// A Transfer is an exchange in progress. Its caller posts Recv, then each request of Sends after
+// the completion of the previous request, and awaits the receive.
 type Transfer struct {
-	// Sends has the requester's requests, without the peer's address. A write without a
-	// completion at the responder is followed by an empty message, because only a completion
+	// Sends has the requester's requests, without the peer's address. A write without
+	// a completion at the responder is followed by a message of no bytes, because only a completion
 	// there shows that the data has arrived.
 	Sends []verbs.SendWR
 
@@ -90,8 +90,9 @@ type Transfer struct {
 	want, was, source []byte
 }
 
-// Begin fills the memory of both ends, each of Memory(x.N) bytes or more. Requests and receives
-// hold sges entries. At the side that RDMA addresses, the data is always one piece.
+// Begin fills the memory of both ends, which have at least Memory(x.N) bytes each. Requests and
+// receives have room for sges entries. On the side that RDMA addresses, several pieces are
+// one piece.
 func (x Exchange) Begin(typ verbs.QPType, a, b *verbs.MR, sges int, seed, id uint64) *Transfer {
 	read := x.Op == verbs.OpRDMARead
 	rdma := read || x.Op == verbs.OpRDMAWrite || x.Op == verbs.OpRDMAWriteImm
@@ -166,8 +167,8 @@ func (t *Transfer) Receipt() verbs.WCOpcode {
 	return verbs.WCRecv
 }
 
-// Sent checks the completion of a request beyond its ID, opcode and status. It returns a
-// description of the expected completion, or "" if the completion is as expected.
+// Sent checks the completion of a request beyond its ID, opcode and status. It returns the
+// expected completion, or "" if wc is as expected.
 func (t *Transfer) Sent(wc *verbs.WC) (expected string) {
 	if n := total(t.in.pieces); wc.Opcode == verbs.WCRDMARead && wc.ByteLen != uint32(n) {
 		return fmt.Sprintf("a completion of %d bytes", n)
@@ -191,8 +192,8 @@ func (t *Transfer) Received(wc *verbs.WC, from uint32) (expected string) {
 	return fmt.Sprintf("a receive of %d bytes from QP %#x with immediate %#x if it has any", n, from, wr.Imm)
 }
 
-// Compare compares the memory in and around the data at both ends with the expected contents.
-// seen is "" if there is no difference.
+// Compare compares the data and the memory around it at both ends with the expected contents. seen is ""
+// if there is no difference.
 func (t *Transfer) Compare() (expected, seen string, details []string) {
 	copy(t.want[Margin:Margin+t.lead], t.in.mem[Margin:]) // the header isn't compared
 	if seen, details := Differences(t.in.mem, t.want, t.was, t.in.pieces); seen != "" {
@@ -207,9 +208,9 @@ func (t *Transfer) Compare() (expected, seen string, details []string) {
 // A window is the memory of an exchange at one end: the data, and the bytes around it.
 type window struct {
 	mr     *verbs.MR
-	mem    []byte // from the MR's beginning
+	mem    []byte // starts at the MR's beginning
 	pieces []Piece
-	sges   int // that a request can have
+	sges   int // the maximum of entries of a request
 }
 
 // newWindow returns the window of n bytes in k pieces.
@@ -218,8 +219,8 @@ func newWindow(mr *verbs.MR, n, k, lead, sges int) window {
 	return window{mr: mr, mem: mr.Bytes()[:size], pieces: divide(n, k, lead+Margin), sges: sges}
 }
 
-// sgl returns the entries of the pieces. lead is the length of a header before them. After the
-// first of two or three entries comes an empty one, which must change nothing.
+// sgl returns the entries of the pieces. lead is the length of a header before them. If there are several pieces
+// and room for one more entry, an entry of no bytes follows the first. It must have no effect.
 func (w *window) sgl(lead int) (list []verbs.SGE) {
 	for i, p := range w.pieces {
 		if i == 0 && lead > 0 {

@@ -2,21 +2,21 @@ package scenario
 
 import "github.com/goverbs/goverbs/verbs"
 
-// FailureMemory is the length of each end's memory in a Failure. Of 64 bytes from Beyond on,
-// half are outside.
+// FailureMemory is the size of the memory of each end of a Failure. Of 64 bytes at offset Beyond, half
+// are outside.
 const (
 	FailureMemory = 4096
 	Beyond        = FailureMemory - 32
 )
 
-// A Failure is an invalid request over RC, with the statuses that the specification defines for it.
+// A Failure is a wrong request over RC, and the statuses that the specification defines for it.
 type Failure struct {
 	Name string
 
 	Post Post
 
-	// Memory and QP are the kinds of access, of all local and remote access, that the
-	// responder's memory and its queue pair don't allow.
+	// Access flags that the responder's memory and queue pair lack. All other access is
+	// allowed.
 	Memory, QP verbs.AccessFlags
 
 	Once bool // the requester doesn't wait for receives
@@ -24,17 +24,17 @@ type Failure struct {
 	Send verbs.WCStatus // of the requester's completion
 	Recv verbs.WCStatus // of the responder's; WCSuccess for none
 
-	// OrSend is another permitted status at the requester: the specification lets a
-	// responder choose how to refuse access that its queue pair doesn't allow.
+	// OrSend is another status that a device may report to the requester: the specification
+	// lets a responder choose how it refuses access that its queue pair doesn't allow.
 	OrSend verbs.WCStatus
 
-	// RXESend and RXERecv are statuses that some kernels' rxe reports instead. Linux 7.2's
-	// rxe flushes a request that it can't send, and so doesn't report the cause.
+	// RXESend has statuses that some kernels' rxe reports instead. rxe of 7.2 flushes a request
+	// that it can't send, and so doesn't report the reason.
 	RXESend []verbs.WCStatus
 	RXERecv verbs.WCStatus
 }
 
-// Statuses returns the permitted statuses of the requester's completion, with rxe's or without.
+// Statuses returns the statuses that the requester's completion may have, with or without rxe's.
 func (f *Failure) Statuses(rxe bool) []verbs.WCStatus {
 	list := []verbs.WCStatus{f.Send}
 	if f.OrSend != verbs.WCSuccess {
@@ -46,8 +46,7 @@ func (f *Failure) Statuses(rxe bool) []verbs.WCStatus {
 	return list
 }
 
-// Receipts returns the permitted statuses of the responder's completion, or none if it has
-// no completion.
+// Receipts returns the statuses that the responder's completion may have, or nil if there is no completion.
 func (f *Failure) Receipts(rxe bool) (list []verbs.WCStatus) {
 	if f.Recv != verbs.WCSuccess {
 		list = append(list, f.Recv)
@@ -65,7 +64,7 @@ func request(op verbs.Opcode, g verbs.SGE, remote verbs.Remote) (*verbs.RecvWR, 
 	return nil, verbs.SendWR{WRID: 1, Opcode: op, Flags: verbs.SendSignaled, SGL: []verbs.SGE{g}, Remote: remote}
 }
 
-// Message is a send of n bytes to a receive of m bytes. change may change their entries.
+// Message returns a Post of a send of n bytes to a receive of m bytes. change modifies their entries.
 func Message(n, m int, change func(from, to *verbs.SGE)) Post {
 	return func(a, b *verbs.MR) (*verbs.RecvWR, verbs.SendWR) {
 		from, to := a.SGE(0, n), b.SGE(0, m)
@@ -82,7 +81,7 @@ func Unreceived(a, _ *verbs.MR) (*verbs.RecvWR, verbs.SendWR) {
 	return request(verbs.OpSend, a.SGE(0, 64), verbs.Remote{})
 }
 
-// Remote is a request whose remote address is off by shift, and whose key is off by key.
+// Remote returns a Post of a request whose remote address and key are off by shift and key.
 func Remote(op verbs.Opcode, n, shift int, key uint32) Post {
 	return func(a, b *verbs.MR) (*verbs.RecvWR, verbs.SendWR) {
 		remote := b.Remote().At(uint64(shift))
@@ -91,7 +90,7 @@ func Remote(op verbs.Opcode, n, shift int, key uint32) Post {
 	}
 }
 
-// WrongLocal is a request with a wrong local key.
+// WrongLocal returns a Post of a request with a wrong local key.
 func WrongLocal(op verbs.Opcode, n int) Post {
 	return func(a, b *verbs.MR) (*verbs.RecvWR, verbs.SendWR) {
 		g := a.SGE(0, n)
@@ -102,8 +101,8 @@ func WrongLocal(op verbs.Opcode, n int) Post {
 
 const remote = verbs.AccessRemoteWrite | verbs.AccessRemoteRead | verbs.AccessRemoteAtomic
 
-// Failures are the invalid requests. c/failures.c of tests/device/conformance has them too,
-// with dashes in their names.
+// Failures are the wrong requests. c/failures.c of tests/device/conformance has the same requests, with
+// dashes in their names.
 var Failures = []Failure{
 	{Name: "send with a wrong local key", Post: Message(64, 64, func(from, _ *verbs.SGE) { from.LKey++ }), Send: verbs.WCLocProtErr, RXESend: []verbs.WCStatus{verbs.WCLocQPOpErr, verbs.WCWRFlushErr}},
 	{Name: "send beyond the memory's end", Post: Message(64, 64, func(from, _ *verbs.SGE) { from.Addr += Beyond }), Send: verbs.WCLocProtErr, RXESend: []verbs.WCStatus{verbs.WCWRFlushErr}},

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// Fill writes a pattern in which no two places have the same bytes for long. So it reveals
-// a byte or a packet in a wrong place.
+// Fill writes a pattern without repetitions, so that misplaced bytes and exchanged packets are
+// detected.
 func Fill(b []byte, seed uint64) {
 	var word [8]byte
 	for i := 0; i < len(b); i += 8 {
@@ -33,7 +33,7 @@ type Piece struct{ Off, N int }
 const gap = 48
 
 // divide places n bytes in k pieces of different lengths, with gaps between them, from
-// offset off on. It returns fewer pieces if there are fewer bytes, and none for no bytes.
+// offset off on. It returns at most n pieces.
 func divide(n, k, off int) []Piece {
 	k = min(k, n)
 	var list []Piece
@@ -68,8 +68,9 @@ func gather(to, from []byte, pieces []Piece) []byte {
 	return to
 }
 
-// Differences describes how memory differs from the expected contents. was has the former contents,
-// which distinguishes unwritten bytes from wrong ones. seen is "" if there is no difference.
+// Differences describes how memory differs from its expected contents. was is the memory's previous
+// contents, which distinguishes bytes that were not written from bytes that were written wrongly. seen
+// is "" if there is no difference.
 func Differences(got, want, was []byte, pieces []Piece) (seen string, details []string) {
 	if bytes.Equal(got, want) {
 		return "", nil
@@ -109,7 +110,7 @@ func total(pieces []Piece) (n int) {
 	return n
 }
 
-// where describes the position in a message of a byte of its window.
+// where describes the place in a message of a byte of its window.
 func where(at int, pieces []Piece) string {
 	done := 0
 	for i, p := range pieces {

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// An apart suite runs Debian's programs on the rig's adapters, and nothing of the library. It can
-// only fail after a change to these. A run of all therefore leaves it out as long as the file
-// apartFile has the hash of them: the suite has passed with all as it is.
+// An apart suite runs Debian's programs on the rig's adapters, and no code of the library. It can
+// only fail after a change to these programs or the rig. A run of all suites therefore skips it as long as
+// the file apartFile has their hash: then the suite has passed with the present state.
 type apart struct {
 	script   string
-	kernel   string   // "": the run's
-	programs []string // Go's: those that emulate the adapters, and those that run in the guest
-	folders  []string // what else it runs
+	kernel   string   // "": the kernel of the run
+	programs []string // Go programs that emulate the adapters or run in the guest
+	folders  []string // with everything else that it runs
 }
 
 const apartFile = "tests/runner/apart"
@@ -47,7 +47,7 @@ func (a apart) run(r *runner, s suite) {
 	}
 }
 
-// hash returns the hash of all that the suite runs.
+// hash returns the hash of everything that the suite runs.
 func (a apart) hash(r *runner) (string, error) {
 	kernel := a.kernel
 	if kernel == "" {
@@ -95,7 +95,7 @@ func lines(file string) []string {
 func note(file, suite, hash string) error {
 	list := slices.DeleteFunc(lines(file), func(l string) bool { return strings.HasPrefix(l, suite+" ") })
 	list = append(list, suite+" "+hash)
-	slices.Sort(list) // what begins with # comes first
+	slices.Sort(list) // lines that begin with # come first
 	fmt.Printf("   %s has %s's new hash: commit it\n", file, suite)
 	return os.WriteFile(file, []byte(strings.Join(list, "\n")+"\n"), 0o644)
 }

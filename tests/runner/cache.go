@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// A cache has the tests that have passed in guests, as the go command has those that have
-// passed on the host. A test is known by a key: the hash of its binary, its arguments and
-// environment, the kernel, the device and the rig. It need not run again while the files that
-// it and its programs opened are the same.
+// A cache records the tests that have passed in guests, as the go command does for tests
+// on the host. A test's key is the hash of its binary, its arguments and
+// environment, the kernel, the device and the rig. The test need not run again while the files that
+// it and its programs opened are unchanged.
 type cache struct {
-	dir   string // "" if nothing is read or kept
+	dir   string // "": the cache is off
 	files files
-	roots map[string]string // the folders of the names in an entry
+	roots map[string]string // folders, by their names in entries
 }
 
-// An entry is what is known of a test that has passed.
+// An entry is the record of a test that has passed.
 type entry struct {
 	Opened  map[string]string // the files that were opened, and their hashes
 	Seconds float64
 }
 
-// unused is how long an entry stays that no run reads.
+// unused is how long an entry is kept that no run reads.
 const unused = 30 * 24 * time.Hour
 
-// open removes what no run has read for long.
+// open removes entries that no run has read for long.
 func (c *cache) open() error {
 	if c.dir == "" {
 		return nil
@@ -49,7 +49,7 @@ func (c *cache) open() error {
 	return nil
 }
 
-// passed returns what is known of a test, and whether it has passed with everything as it is now.
+// passed returns the entry of a test, and whether it has passed with the present files.
 func (c *cache) passed(key string) (entry, bool) {
 	var e entry
 	if c.dir == "" {
@@ -70,8 +70,8 @@ func (c *cache) passed(key string) (entry, bool) {
 	return e, true
 }
 
-// keep notes that a test has passed. It does nothing if a file that the test has opened was
-// changed after the run began: the test may have seen the one or the other.
+// keep records that a test has passed. It does nothing if a file that the test has opened was
+// changed after the run began: the test may have read either version.
 func (c *cache) keep(key string, opened []string, began time.Time, took time.Duration) error {
 	if c.dir == "" {
 		return nil
@@ -82,7 +82,7 @@ func (c *cache) keep(key string, opened []string, began time.Time, took time.Dur
 		if !ok {
 			continue
 		}
-		info, err := os.Stat(path) // its hash may be older than the change
+		info, err := os.Stat(path) // the hash of a changed file may be outdated
 		if err != nil {
 			continue // the guest made it
 		}
@@ -113,7 +113,7 @@ func (c *cache) keep(key string, opened []string, began time.Time, took time.Dur
 	return err
 }
 
-// name returns the name of a file in an entry, which doesn't depend on where the folders are.
+// name returns the name of a file in an entry, which doesn't depend on the folders' locations.
 func (c *cache) name(path string) (string, bool) {
 	for root, dir := range c.roots {
 		if rest, err := filepath.Rel(dir, path); err == nil && filepath.IsLocal(rest) {

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a run from an empty cache puts on the disk, in bytes: compiled packages and test
-// binaries, kernels and the folders of their C programs. Both were measured.
+// Disk space that a run from an empty cache takes, in bytes: compiled packages and test
+// binaries; kernels and the folders of their C programs. Both were measured.
 const (
 	quickSpace = 4 << 30
 	wholeSpace = 8 << 30
 )
 
-// lowOnSpace returns a sentence about each folder whose disk may become full, which fails
-// compilers and guests in many ways.
+// lowOnSpace returns a sentence about each folder whose disk may become full. On a full disk,
+// compilers and guests fail in many ways.
 func lowOnSpace(o options) (sentences []string) {
 	need := uint64(wholeSpace)
 	if o.short {
@@ -27,7 +27,7 @@ func lowOnSpace(o options) (sentences []string) {
 	}
 	cache, err := exec.Command("go", "env", "GOCACHE").Output()
 	if err != nil {
-		return nil // what runs next says why
+		return nil // the next step reports the error
 	}
 	seen := make(map[unix.Fsid]bool)
 	for _, dir := range []string{strings.TrimSpace(string(cache)), os.TempDir()} {

@@ -16,7 +16,7 @@ import (
 // A plan is what a guest does.
 type plan struct {
 	Jobs    []job
-	Folders []string // those whose files are noted when they are opened
+	Folders []string // folders whose files are recorded when they are opened
 }
 
 // A job is one test binary's run in a guest.
@@ -25,9 +25,9 @@ type job struct {
 	Dir    string
 	Binary string
 	Args   []string
-	Env    []string // besides the guest's
-	Tests  []string // those that run
-	Total  int      // of the suite's tests of this binary, those that need not run included
+	Env    []string // in addition to the guest's
+	Tests  []string // the tests that run
+	Total  int      // the number of the suite's tests in this binary, with those that need not run
 }
 
 // silence is how long a test binary may print nothing before it counts as hung. A test
@@ -123,7 +123,7 @@ func (j *job) run(r *record) error {
 	}()
 	err = cmd.Wait()
 	watch.Stop()
-	// What a test left behind may hold the pipe open.
+	// A process that a test left behind may keep the pipe open.
 	select {
 	case <-copied:
 	case <-time.After(5 * time.Second):

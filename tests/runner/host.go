@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// staticcheck runs with its version given here, to keep it out of go.mod.
+// staticcheck is run by package path and version, to keep it out of go.mod.
 const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
 
-// linked is what programs link. In a quick run, the race detector runs only the tests of these.
+// linked lists the packages that programs link. In a quick run, the race detector runs only their tests.
 var linked = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./mlx5dv", "./efadv", "./rdmacm", "./rdmanl", "./rsocket", "./sa", "./umad"}
 
 // script returns a function that runs a shell script as a suite with one line.
@@ -69,8 +69,8 @@ func (r *runner) run(s suite, part string, cmd *exec.Cmd, watch func(line string
 	r.add(res)
 }
 
-// again returns the command that runs a suite again: with what it was told to run of it, or the
-// tests that are named.
+// again returns the command that runs a suite again: with the selection of this run, or only the
+// named tests.
 func (r *runner) again(s suite, tests ...string) string {
 	words := "go run ./tests/runner"
 	if r.short {
@@ -114,7 +114,7 @@ func (r *runner) lines(cmd *exec.Cmd, each func(string)) error {
 	if err != nil {
 		return err
 	}
-	// The command may hang without noticing it itself.
+	// The command may hang without a time limit of its own.
 	var hung atomic.Bool
 	const patience = 3 * silence
 	watch := time.AfterFunc(patience, func() {
@@ -212,27 +212,27 @@ func race(r *runner, s suite) {
 	if !r.short {
 		packages = append(slices.Clip(linked), "./cmd/...")
 	}
-	// What is long has one goroutine: that of TestMillionEvents, for one.
+	// TestMillionEvents takes long, and has only one goroutine.
 	r.goTest(s, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-short", "-skip", "^TestMillionEvents$"}, packages...)...)
 }
 
-// arm64 runs the tests of the code that writes to devices under qemu-user, which doesn't
-// implement RDMA's ioctls, nor seccomp, nor sets limits, and builds no programs.
+// arm64 runs the tests of the code that writes to devices, under qemu-user. qemu-user implements neither RDMA's
+// ioctls nor seccomp, sets no limits, and can't build programs.
 func arm64(r *runner, s suite) {
 	r.goTest(s, []string{"GOARCH=arm64"}, "-short", "-skip", "^(TestArmRequest|TestModifySRQ|TestOthersGoOn|TestProviderFromOutside|TestRaiseMemlock)$",
 		"-exec", "qemu-aarch64-static", "./internal/mmio", "./provider/...", "./verbs")
 }
 
-// slowToFuzz are the packages whose fuzz tests find in a second nothing but what their seeds do, and
-// those seeds are in the unit tests: an input takes them long, or is rarely valid.
+// slowToFuzz lists the packages whose fuzz tests find no more in a second than their seeds, which the unit tests
+// run: each input takes long, or is rarely valid.
 var slowToFuzz = []string{
 	"cmd/ibv/internal/dgram", "cmd/ibvtrace/event", "cmd/ibvtrace/internal/figure",
 	"tests/efa/internal/device", "tests/hca/internal/firmware", "tests/hca/internal/steering", "tests/hca/internal/transport", "tests/internal/pci",
 }
 
-// fuzz runs each fuzz test for a short time, without counters of what the code covers, for which
-// Go's library is compiled once more: with GOVERBS_LONG, longer and with them. A quick run leaves
-// out the tests of the tests' own programs, such as the adapter, and only a long one has those of slowToFuzz. At the end of the time, Go's
+// fuzz runs each fuzz test for a short time, without coverage counters, for which Go would compile its library
+// again. With GOVERBS_LONG, it runs them longer and with counters. A quick run leaves out the tests of the test
+// equipment, such as the adapter. Only a long run has those of slowToFuzz. At the end of the time, Go's
 // coordinator may fail with "context deadline exceeded" although it found nothing (go.dev/issue/75804).
 func fuzz(r *runner, s suite) {
 	each, counters, but := time.Second, "", "nothing"

@@ -23,7 +23,7 @@ import (
 func hashOf(values ...any) string {
 	text, err := json.Marshal(values)
 	if err != nil {
-		panic(err) // no such value is passed
+		panic(err) // all values can be encoded
 	}
 	return fmt.Sprintf("%x", sha256.Sum256(text))[:32]
 }
@@ -39,10 +39,10 @@ type hashed struct {
 	changed time.Time
 }
 
-// missing is the hash of a file that isn't there.
+// missing is the hash of a file that doesn't exist.
 const missing = "missing"
 
-// hash returns the hash of a file's bytes, or of a folder's names, and when it last changed.
+// hash returns the hash of a file's bytes, or of a folder's names, and the time of its last change.
 func (f *files) hash(path string) (string, time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +71,7 @@ func contents(path string, info fs.FileInfo) (string, error) {
 		}
 		names := []string{}
 		for _, e := range entries {
-			if e.Name() != ".git" { // it changes with each command of git
+			if e.Name() != ".git" { // each git command changes it
 				names = append(names, e.Name())
 			}
 		}
@@ -120,7 +120,7 @@ func sources(packages ...string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	list := []string{"go.mod", "go.sum"} // these have the other modules' versions
+	list := []string{"go.mod", "go.sum"} // with the other modules' versions
 	for line := range strings.Lines(string(out)) {
 		if name, err := filepath.Rel(root, strings.TrimSpace(line)); err == nil && filepath.IsLocal(name) && name != "." {
 			list = append(list, name)
@@ -140,8 +140,8 @@ func (f *files) hashAll(list []string) string {
 	return hashOf(all)
 }
 
-// A rig has what guests run on, besides their devices: the scripts of tests/vm, the programs
-// that emulate and join the guests, and Debian's programs.
+// A rig has the hashes of everything that guests run on: the scripts of tests/vm, the programs
+// that emulate the adapters and join the guests, and Debian's programs.
 type rig struct {
 	Scripts, Go, Programs string            // hashes
 	Adapters              map[string]string // by the beginning of the device's name
@@ -175,10 +175,10 @@ func (f *files) rig() (*rig, error) {
 	return &g, nil
 }
 
-// hash returns the hash of what tests meet in a setting, on a kernel's release, with variables of the
-// environment, besides themselves and what they open.
+// hash returns the hash of a test's environment: the setting, the kernel's release, the variables and the rig.
+// It doesn't cover the test's binary nor the files that it opens.
 func (g *rig) hash(s rdmatest.Setting, release string, environment []string) string {
-	s.Short = false // this chooses tests, and they don't see it
+	s.Short = false // Short selects tests, and has no effect on a selected test
 	device, _, _ := strings.Cut(s.Device, "-")
 	return hashOf(s, release, environment, g.Scripts, g.Go, g.Programs, g.Adapters[device])
 }
@@ -188,14 +188,14 @@ func otherDebians() (lists []string) {
 	for _, folder := range []string{"*", "*/*"} {
 		found, err := filepath.Glob(filepath.Join(cacheFolder("vm"), folder, "var/lib/dpkg/status"))
 		if err != nil {
-			panic(err) // the pattern is right
+			panic(err) // the pattern is valid
 		}
 		lists = append(lists, found...)
 	}
 	return lists
 }
 
-// cacheFolder returns a folder of what the tests keep from run to run.
+// cacheFolder returns a folder for files that the tests keep from run to run.
 func cacheFolder(name string) string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

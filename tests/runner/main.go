@@ -87,7 +87,7 @@ func main() {
 	}
 }
 
-// compileInto compiles what the rig's suites run, for other programs to run.
+// compileInto compiles the tests and programs of the rig's suites into a folder, for other programs to run.
 func compileInto(o options) error {
 	dir, err := filepath.Abs(o.build)
 	if err != nil {
@@ -112,8 +112,8 @@ func prepare(o options) error {
 	os.Setenv("KERNEL", o.kernel)
 	os.Setenv("PROFILE", o.profile)
 	os.Setenv("CGO_ENABLED", "0") // only the race detector needs C
-	// All suites compile alike, so that each uses what another has compiled. The same sources give
-	// the same bytes, wherever they are.
+	// All suites compile with the same flags, so that they share compiled packages. The same sources give
+	// the same bytes in every folder.
 	os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath -buildvcs=false"))
 	return os.Chdir(filepath.Dir(strings.TrimSpace(string(mod))))
 }
@@ -128,7 +128,7 @@ type options struct {
 	arch           string // "": the suite's own
 	run, pkg       string
 	profile        string
-	count          int // 0: a test that has passed need not run
+	count          int // 0: skip tests that have passed
 	build          string
 	packages       bool
 }

@@ -17,15 +17,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opened notes which files of some folders are opened, by any process.
+// opened records the files in some folders that any process opens.
 type opened struct {
 	queue   int
 	folders map[int32]string
-	lost    bool // the queue was too short
+	lost    bool // events were lost, because the queue was too short
 	buffer  [1 << 16]byte
 }
 
-// watch begins to note what is opened in folders, but not in those below them.
+// watch begins to record files that are opened directly in folders, without the folders below.
 func watch(folders []string) (*opened, error) {
 	// A compiler opens many files at once. If the limit can't be raised, more of them are lost.
 	_ = os.WriteFile("/proc/sys/fs/inotify/max_queued_events", []byte("1000000"), 0)
@@ -44,7 +44,7 @@ func watch(folders []string) (*opened, error) {
 	return o, nil
 }
 
-// folders returns a folder and those below it, but none that begins with a dot.
+// folders returns a folder and the folders below it, except those whose names begin with a dot.
 func folders(root string) (list []string, err error) {
 	err = filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
 		if err == nil && e.IsDir() {
@@ -84,18 +84,18 @@ func (o *opened) since() (paths []string) {
 	}
 }
 
-// A record has the files that each test of a job opens. What is opened outside of tests, such
-// as in TestMain, is each test's.
+// A record has the files that each test of a job opens. Files opened outside of tests, such
+// as in TestMain, count for each test.
 type record struct {
 	mu      sync.Mutex
 	opened  *opened // nil once the record has ended
-	current string  // test
+	current string  // the running test
 	byTest  map[string][]string
 }
 
-// line reads a line of a test binary's output. Before it prints that a test begins or has ended,
-// everything opened before is in the queue. It may have gone on since: what was opened since the
-// line before is counted to the test before the line and to the one after it.
+// line processes a line of a test binary's output. When the binary prints that a test begins or has ended,
+// all files opened before are in the queue, and perhaps files that it opened after the line. So files
+// opened since the previous line count for the test before this line and for the test after it.
 func (r *record) line(text string) {
 	marked, ok := strings.CutPrefix(text, mark)
 	r.mu.Lock()
@@ -120,7 +120,7 @@ func (r *record) end() map[string][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o := r.opened
-	r.opened = nil // what a test left behind may still print
+	r.opened = nil // processes that a test left behind may still print
 	r.add(r.current, o.since())
 	if o.lost {
 		return nil

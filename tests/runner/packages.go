@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Debian's packages: those of the host's suites, and those of the rig's, besides what the rig
-// itself needs, which tests/vm/run installs.
+// Debian's packages that the host's suites need, and those that the rig's suites need. tests/vm/run installs
+// the packages that the rig itself needs.
 var (
 	hostPackages = []string{"ca-certificates", "gcc", otherCompiler(), "ibverbs-providers", "libc6-dev", "libibverbs-dev", "procps", "strace"}
 	rigPackages  = []string{
@@ -29,7 +29,7 @@ func otherCompiler() string {
 	return "gcc-aarch64-linux-gnu"
 }
 
-// packages returns what suites need, in order.
+// packages returns the packages that suites need, in order.
 func packages(suites []suite) (list []string) {
 	for _, s := range suites {
 		list = append(list, s.packages...)
@@ -44,7 +44,7 @@ func lacking(suites []suite) error {
 	if len(want) == 0 {
 		return nil
 	}
-	// It fails if it doesn't know a package.
+	// dpkg-query fails if it doesn't know a package.
 	out, err := exec.Command("dpkg-query", append([]string{"-W", "-f", "${Package} ${db:Status-Status}\n"}, want...)...).Output()
 	if _, ran := err.(*exec.ExitError); err != nil && !ran {
 		return nil

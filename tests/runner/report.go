@@ -18,7 +18,7 @@ import (
 type result struct {
 	suite          string
 	passed, failed int
-	cached         int // of those passed: they need not run again
+	cached         int // how many of passed did not run again
 	took           time.Duration
 	failures       []string // the top-level tests that failed
 	why            string   // the reason, if it failed without a failed test
@@ -26,7 +26,7 @@ type result struct {
 	said           []string
 }
 
-// remark returns what a line of the table ends with.
+// remark returns the end of a line of the table.
 func (r result) remark() string {
 	switch {
 	case r.why != "":
@@ -41,15 +41,15 @@ func (r result) remark() string {
 
 func (r result) ok() bool { return r.failed == 0 && r.why == "" }
 
-// summary names what failed.
+// summary names the suite's failures.
 func (r result) summary() string {
 	what, _, _ := strings.Cut(cmp.Or(strings.Join(r.failures, " "), r.why), "\n")
 	return r.suite + ": " + what
 }
 
 // A runner runs the chosen suites and counts the results. It runs two suites at a time, one
-// on the host and one in the rig as long as there are both: a guest leaves a processor idle
-// now and then. Two guests at a time want four processors: on two, each takes three times as
+// on the host and one in the rig as long as there are both, because a guest sometimes leaves a
+// processor idle. Two guests at a time need four processors: on two, each takes three times as
 // long.
 type runner struct {
 	options
@@ -68,15 +68,15 @@ type runner struct {
 	mu      sync.Mutex
 	waiting []suite
 	running []running
-	done    map[bool]time.Duration // what the table says of the suites that have ended, in the rig (true) and on the host
+	done    map[bool]time.Duration // the table's times of the suites that have ended, in the rig (true) and on the host
 	results []result
 	slow    []timed // the tests that took longest
 }
 
-// A running suite is one that has begun and not ended.
+// A running suite has begun and not ended.
 type running struct {
 	suite
-	doing    string // what of it
+	doing    string // the current step
 	since    time.Time
 	expected time.Duration // how long it takes on a quiet machine
 }
@@ -129,8 +129,8 @@ func (r *runner) runAll() {
 	wg.Wait()
 }
 
-// next begins the next suite of the rig or of the host, or of the other one if none is left and
-// the processors suffice.
+// next begins the next suite of the rig or of the host. If none is left, it begins a suite of the other kind,
+// if there are enough processors.
 func (r *runner) next(rig bool) (suite, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,7 +162,7 @@ func (r *runner) end(s suite) {
 	})
 }
 
-// expect notes that a suite runs only this part of its tests.
+// expect records that a suite runs only this fraction of its tests.
 func (r *runner) expect(s suite, part float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,8 +190,8 @@ func (r *runner) expected(s suite) time.Duration {
 	return max(s.whole, time.Second)
 }
 
-// left estimates how long the rest takes: for the suites of the rig and for those of the host, the
-// table's times of what remains, at the rate at which the finished part went. They run side by side.
+// left estimates the remaining time. The suites of the rig and of the host run side by side. For each kind, the
+// estimate is the table's time of the remaining suites, at the rate of the finished ones.
 func (r *runner) left() time.Duration {
 	return max(r.leftOf(true), r.leftOf(false))
 }
@@ -298,8 +298,8 @@ func (r *runner) table() (bad []result) {
 		return bad
 	}
 	if len(bad) > 0 {
-		// Repeat the failures, which may be far up. What ends the output are their names,
-		// because some readers of logs show no more than the end.
+		// Repeat the failures, which may be far up. The output ends with their names,
+		// because some log viewers show only the end.
 		fmt.Println("\nfailed:")
 		for _, res := range bad {
 			fmt.Printf("\n%s %s\n", res.suite, res.why)
@@ -333,7 +333,7 @@ type testOutput struct {
 	current        string // the running test
 	kept           []string
 	failures       []string // top-level tests
-	said           []string // by the tests that failed
+	said           []string // output of the tests that failed
 	times          []timed  // of top-level tests
 }
 
@@ -376,7 +376,7 @@ func (o *testOutput) line(text string) {
 	}
 }
 
-// ended notes how long a test took, from its name and, in brackets, its time.
+// ended records a test's time, from a line with its name and, in brackets, its time.
 func (o *testOutput) ended(text string) {
 	name, rest, _ := strings.Cut(text, " (")
 	if took, err := time.ParseDuration(strings.TrimSuffix(rest, ")")); err == nil {

@@ -37,12 +37,12 @@ type tests struct {
 	err      error
 }
 
-// raced lists the packages whose tests run a second time, with the race detector.
+// raced lists the packages whose tests also run with the race detector.
 var raced = []string{"tests/device/stress"}
 
 // compile compiles for an architecture the tests that may need a device, the programs that
-// they run, and the runner itself. A quick run leaves out what only long tests need. compile
-// checks that a suite runs each of the tests, and that no two have the same name.
+// they run, and the runner itself. A quick run leaves out programs that only long tests need. compile
+// checks that each test runs in some suite, and that no two have the same name.
 func (r *runner) compile(arch string) ([]testPackage, error) {
 	imports, err := listPackages()
 	if err != nil {
@@ -118,8 +118,8 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 	return compiled, errors.Join(runSomewhere(compiled), namedOnce(compiled))
 }
 
-// removeOlder removes the files of a folder, and below it, that a compiler has not written or touched
-// since: the programs that are no more.
+// removeOlder removes the files in and below a folder that no compiler has written or touched
+// since: programs that no longer exist.
 func removeOlder(dir string, since time.Time) error {
 	list, err := trees(dir)
 	if err != nil {
@@ -159,7 +159,7 @@ func listPackages() ([]string, error) {
 func (r *runner) built(arch string) string { return filepath.Join(r.programs.dir, arch) }
 func (r *runner) bin(arch string) string   { return filepath.Join(r.built(arch), "bin") }
 
-// runSomewhere returns an error if a test's needs are met by no suite.
+// runSomewhere returns an error if no suite meets a test's needs.
 func runSomewhere(packages []testPackage) error {
 	var errs []error
 	for _, p := range packages {
@@ -261,9 +261,9 @@ func (rs rigSuite) run(r *runner, s suite) {
 	}
 }
 
-// repeats reports whether a run of all has what is the same code on a device before, so that this
-// suite need not: tests that are long on this device, and long ones that a suite before this one has.
-// Adapters of a profile are other devices.
+// repeats reports whether a run of all suites need not run a test in this suite: a test that is long on this
+// device, or a long test that an earlier suite runs, because the code is the same. Adapters of a profile count
+// as other devices.
 func (rs rigSuite) repeats(n rdmatest.Needs) bool {
 	if rs.setting.Profile != "" {
 		return false
@@ -286,7 +286,7 @@ func (rs rigSuite) repeats(n rdmatest.Needs) bool {
 type place struct {
 	setting rdmatest.Setting
 	kernel  string // its name
-	hash    string // of what the tests meet there, besides themselves and the programs that they start
+	hash    string // of the tests' environment, without the tests and the programs that they start
 }
 
 func (r *runner) place(setting rdmatest.Setting, kernel string) (place, error) {
@@ -301,8 +301,8 @@ func (r *runner) place(setting rdmatest.Setting, kernel string) (place, error) {
 	return place{setting, kernel, r.rig.hash(setting, filepath.Base(strings.TrimSpace(string(release))), settings())}, nil
 }
 
-// settings returns the variables of the environment that reach guests, besides those that say where
-// things are.
+// settings returns the environment variables that are passed to guests, except those with locations of
+// files.
 func settings() []string {
 	var list []string
 	for _, v := range os.Environ() {
@@ -319,8 +319,8 @@ func settings() []string {
 	return list
 }
 
-// due appends a job to jobs, without those of its tests that have passed with everything as it is. If
-// it has no others, due adds its line to the table instead.
+// due appends a job to jobs, without the tests that have passed with the present files. If
+// no tests remain, due adds the job's line to the table instead.
 func (r *runner) due(jobs []job, s suite, where place, j job) []job {
 	j.Args = append([]string{"-test.v=test2json", "-test.timeout=0"}, amount(where.setting.Short, r.named)...)
 	j.Total = len(j.Tests)
@@ -336,8 +336,8 @@ func (r *runner) due(jobs []job, s suite, where place, j job) []job {
 	return append(jobs, j)
 }
 
-// amount returns what tells test binaries how much tests repeat themselves: with all parameters only
-// if the suite is named.
+// amount returns the settings of test binaries that limit how much tests repeat themselves. They use all
+// parameters only if the suite is named.
 func amount(short, named bool) []string {
 	if short || !named {
 		return []string{"-test.short"}
@@ -361,7 +361,7 @@ func (r *runner) matches(test string) bool {
 	return ok && err == nil
 }
 
-// boot runs jobs in one boot of a kernel, and returns those that it didn't reach.
+// boot runs jobs in one boot of a kernel, and returns the jobs that it didn't reach.
 func (r *runner) boot(s suite, where place, jobs []job) []job {
 	setting := where.setting
 	file := filepath.Join(r.work, "plan-"+s.name)
@@ -456,16 +456,16 @@ type guest struct {
 	suite   suite
 	guests  int
 	jobs    []job
-	outputs map[string]*testOutput // by the prefix that the rig puts before a guest's lines
+	outputs map[string]*testOutput // by the prefix of a guest's lines
 	begun   int
 	ended   map[string][]jobEnd // by job, one for each guest that has ended it
-	bad     map[string]bool     // the jobs of which something failed
+	bad     map[string]bool     // jobs with a failure
 	passed  map[string][]timed  // by job
 	tail    []string
 }
 
-// keep notes the tests that have passed, of jobs that have passed as a whole in all guests. It is
-// called if the guests have ended well: a kernel's warning may be any test's.
+// keep records the passed tests of jobs that have passed as a whole in all guests. It is called only
+// if the guests ended without an error, because any test may have caused a kernel's warning.
 func (g *guest) keep(where place, began time.Time) error {
 	for _, j := range g.jobs {
 		ends := g.ended[j.Name]

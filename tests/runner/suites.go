@@ -56,10 +56,10 @@ type rigSuite struct {
 	name, what   string
 	setting      rdmatest.Setting
 	quick, whole time.Duration // seconds
-	part         *part         // nil: all of them
+	part         *part         // nil: all tests
 }
 
-// A part is a choice of packages, which a suite runs in short and on a kernel of its own.
+// A part is a selection of packages, which a suite runs with fewer parameters and on its own kernel.
 type part struct {
 	kernel   string
 	packages []string
@@ -82,8 +82,8 @@ var rigSuites = []rigSuite{
 	{"efa-arm64", "the software EFA on arm64, with pages of 16 KiB", rdmatest.Setting{Device: "efa", Guests: 1, Arch: "arm64"}, 0, 0, onARM64("efa")},
 }
 
-// onARM64 returns these packages of tests/device, on larger pages than amd64 has. With the option
-// -a arm64, all suites run there.
+// onARM64 returns a part with these packages of tests/device, on arm64 with larger pages than amd64 has. With
+// the option -a arm64, all suites run on arm64.
 func onARM64(packages ...string) *part {
 	p := &part{kernel: "6.12-16k"}
 	for _, name := range packages {
@@ -92,14 +92,14 @@ func onARM64(packages ...string) *part {
 	return p
 }
 
-// The adapters of the suites with several of them: cards, and surroundings that differ.
+// Profiles of the suites with several adapters: different cards and environments.
 const (
 	mixed           = "connectx6,connectx5,connectx7,vf,nobf,pieces,grh,bigendian,cqe0"
 	lackingProfiles = "noatomics,nomasks,taken,plain,tiny"
 	mixedEthernet   = "connectx4lx,connectx5,connectx6,connectx6dx,connectx7,vf,bigendian,cqe0"
 )
 
-// What runs stock programs on the adapter. On another profile, these are all that move data.
+// Commands that run stock programs on the adapter. On another profile, they run all programs that move data.
 const (
 	acceptance       = "tests/hca/acceptance/"
 	programs         = acceptance + `programs/run -k $KERNEL ${PROFILE:+-p $PROFILE pingpong|ib_}`
@@ -111,7 +111,7 @@ const (
 	pyverbsOnEFA     = acceptance + `pyverbs/run -k $KERNEL -d efa`
 )
 
-// lint leaves out of a quick run what compiles much.
+// lint runs the static checks. A quick run leaves out those that compile much.
 func lint(r *runner, s suite) {
 	text := quickLint
 	if !r.short {
@@ -134,7 +134,7 @@ const wholeLint = `
 go vet -C examples/grpc .
 go run ` + staticcheck + ` ./...`
 
-// cross compiles everything for arm64, and what others import for systems where it does nothing.
+// cross compiles everything for arm64, and the public packages for unsupported systems.
 const cross = `
 GOARCH=arm64 go build ./...
 # Each compiles Go's library once more. TestElsewhere does less, and is quick.
@@ -144,7 +144,7 @@ for target in ${TARGETS:-darwin/amd64}; do
 	go build $(go list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v /tests/)
 done`
 
-// equipment emulates adapters and networks. Nothing of the library is in it.
+// equipment lists the packages that emulate adapters and networks. They contain no code of the library.
 var equipment = []string{
 	"./tests/efa/...", "./tests/hca/...", "./tests/vm/wire",
 	"./tests/internal/bus", "./tests/internal/control", "./tests/internal/impair", "./tests/internal/pci", "./tests/internal/vfiouser",

@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A workplace is a folder for compiled programs. It stays, so that the next run links only what has
-// changed, and isn't in the home folder, because programs also run as other users.
+// A workplace is a folder for compiled programs. It is kept, so that the next run links only changed
+// programs. It isn't in the home folder, because programs also run as other users.
 type workplace struct {
 	dir  string
 	lock *os.File // nil if the folder is removed at the end
 }
 
-// newWorkplace returns the folder of a repository or, if a run has that, a new one.
+// newWorkplace returns the repository's folder or, if another run uses it, a new folder.
 func newWorkplace(root string) (workplace, error) {
 	w := workplace{dir: filepath.Join(os.TempDir(), fmt.Sprintf("goverbs-tests-%d-%s", os.Getuid(), hashOf(root)[:8]))}
 	if err := os.Mkdir(w.dir, 0o755); err == nil || os.IsExist(err) {
@@ -34,11 +34,11 @@ func newWorkplace(root string) (workplace, error) {
 	return w, os.Chmod(w.dir, 0o755)
 }
 
-// lockFolder locks a folder of this user's. It returns nil if the folder is another user's, or locked.
+// lockFolder locks a folder of this user. It returns nil if the folder belongs to another user or is locked.
 func lockFolder(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil // it is no folder
+		return nil, nil // not a folder
 	}
 	f := os.NewFile(uintptr(fd), dir)
 	var st unix.Stat_t

@@ -1,5 +1,6 @@
-// Package gvisor checks commands against gVisor's list, for tests. A sandbox in gVisor accesses an
-// RDMA device through a proxy, which forwards the commands that it knows and refuses the others.
+// Package gvisor checks commands as gVisor does. A sandbox in gVisor uses an RDMA device through
+// a proxy, which forwards the commands that it knows and refuses the others. Package gvisor is for
+// tests.
 package gvisor
 
 import (
@@ -18,7 +19,7 @@ var table string
 
 // A Command is a command for the kernel's ib_uverbs.
 type Command struct {
-	Verb   string // for people
+	Verb   string // for messages
 	Method string // "UVERBS_METHOD_QP_CREATE"; "" if it came through write(2)
 	Attrs  []Attr
 	Write  string // the command in UVERBS_METHOD_INVOKE_WRITE: "IB_USER_VERBS_CMD_MODIFY_QP"
@@ -33,7 +34,7 @@ type Attr struct {
 // maxAttrs is the largest number of attributes.
 const maxAttrs = 64
 
-// known returns the parsed table: each method's attributes with their maximum lengths, and the
+// known parses the table: the attributes of each method, with the greatest length of each, and the
 // write commands.
 var known = sync.OnceValue(func() (k struct {
 	methods map[string]map[string]int
@@ -86,7 +87,7 @@ func Refused(c Command) string {
 	return ""
 }
 
-// Refusals collects the refused parts of commands. Its methods are safe for concurrent use.
+// Refusals collects gVisor's refusals. Its methods are safe for concurrent use.
 type Refusals struct {
 	mu       sync.Mutex
 	refused  map[string]bool
@@ -113,8 +114,8 @@ func (r *Refusals) Commands() int {
 	return r.commands
 }
 
-// Compare compares the refusals with the list in a file. more are the refusals missing in the
-// list, and less are the list's entries that were not refused.
+// Compare compares the refusals with the list in a file. more has refusals that are not listed, and less has
+// listed refusals that did not occur.
 func (r *Refusals) Compare(file string) (more, less []string, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package iwarp connects pairs of package rdmatest on soft-iWARP. It is separate from package
-// rdmatest because it needs package rdmacm, whose own tests use rdmatest.
+// Package iwarp connects pairs of package rdmatest on soft-iWARP. It is separate from package rdmatest
+// because it imports package rdmacm, whose tests import rdmatest.
 package iwarp
 
 import (

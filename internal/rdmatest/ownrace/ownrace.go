@@ -31,9 +31,9 @@ var races = []race{{
 		"is about to wait for the next: that thread finds the descriptor closed and calls exit(-1)",
 }}
 
-// Of reports whether a program failed because of its own race, and explains the race. The
-// output must show that all work was done, which takes -v for rping, and may have nothing
-// else but the race's messages. In command, a wrapper may precede the program.
+// Of reports whether a program failed by its own race, and explains the race. The output
+// must show that all work was done, for which rping needs -v, and must contain nothing else but
+// the race's messages. In command, the program may follow another program that starts it.
 func Of(command []string, status int, output string) (why string, is bool) {
 	for _, r := range races {
 		at := slices.IndexFunc(command, func(s string) bool { return filepath.Base(s) == r.program })
