@@ -1,6 +1,6 @@
-// Package dgram has sockets for datagrams over RDMA, as librdmacm's rsockets of type SOCK_DGRAM are,
-// for the program udpong. Messages go through UD queue pairs. A UDP socket of the same address is for
-// the first messages to a destination, and tells the sides about each other's queue pairs.
+// Package dgram has sockets for datagrams over RDMA, like librdmacm's rsockets of type SOCK_DGRAM,
+// for the program udpong. Messages are sent on UD queue pairs. A UDP socket of the same address carries
+// the first messages to a destination, and the numbers of the sides' queue pairs.
 package dgram
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// MaxMessage is the most bytes of a message with its header.
+// MaxMessage is the maximum length of a message with its header, in bytes.
 const MaxMessage = 2048
 
 const (
@@ -27,22 +27,22 @@ const (
 	depth          = 256 // messages in each direction
 	resolveTimeout = 2 * time.Second
 
-	mostDests     = 1024 // others that a socket knows; another one takes the place of the one that was silent longest
-	mostResolving = 16   // of them whose way is looked for at a time
+	mostDests     = 1024 // destinations that a socket keeps; a further one replaces the destination that was silent longest
+	mostResolving = 16   // destinations whose path is being resolved at a time
 )
 
-// ErrTooLong says that a message doesn't fit the MTU.
+// ErrTooLong is the error for a message that doesn't fit the MTU.
 var ErrTooLong = errors.New("the message is too long")
 
-// ErrTimeout says that no message has come in time.
+// ErrTimeout is the error when no message arrives in time.
 var ErrTimeout = errors.New("no message has come in time")
 
 // A Socket sends and receives datagrams. One goroutine at a time may receive, and one send.
 type Socket struct {
 	udp   *net.UDPConn
-	sleep bool // wait asleep
+	sleep bool // sleep while waiting, instead of polling
 	ctx   context.Context
-	stop  context.CancelCauseFunc // why the socket is of no use any more
+	stop  context.CancelCauseFunc // called with the reason when the socket fails
 	busy  sync.WaitGroup
 	inbox chan message
 
@@ -51,11 +51,11 @@ type Socket struct {
 	table  table
 }
 
-// A message has come.
+// A message is a received message.
 type message struct {
 	from netip.AddrPort
 	data []byte
-	q    *queue // whose receive of this slot is free after use; nil: it came over UDP
+	q    *queue // queue whose receive slot is free after use; nil: received over UDP
 	slot int
 }
 
@@ -69,12 +69,12 @@ type queue struct {
 	mr      *verbs.MR // the sends, then the receives
 	mtu     int
 	free    []int        // slots of sends
-	to      [depth]*dest // of the sends on their way, by slot
+	to      [depth]*dest // destinations of sends in flight, by slot
 	closers []io.Closer
 	wcs     []verbs.WC
 }
 
-// Listen returns a socket with a local address. Sleep says that it waits asleep.
+// Listen returns a socket with a local address. With sleep, it sleeps while it waits, instead of polling.
 func Listen(local netip.AddrPort, sleep bool) (*Socket, error) {
 	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Socket) Close() error {
 	return err
 }
 
-// local returns the address from which messages go to another one.
+// local returns the local address for messages to an address.
 func (s *Socket) local(to netip.AddrPort) (netip.AddrPort, error) {
 	bound := s.udp.LocalAddr().(*net.UDPAddr).AddrPort()
 	if !bound.Addr().IsUnspecified() {
@@ -207,12 +207,12 @@ func (q *queue) postRecv(slotAt int) error {
 	return err
 }
 
-// handle takes completions. The caller holds the lock.
+// handle handles completions. The caller holds the lock.
 func (s *Socket) handle(q *queue, wcs []verbs.WC) error {
 	for i := range wcs {
 		at := int(wcs[i].WRID)
 		if at < depth {
-			q.free = append(q.free, at) // what is lost is lost
+			q.free = append(q.free, at) // a failed send counts as a lost message
 			q.to[at].busy--
 			q.to[at] = nil
 			continue
@@ -237,7 +237,7 @@ func (s *Socket) handle(q *queue, wcs []verbs.WC) error {
 	return nil
 }
 
-// poll takes what has completed on all queues.
+// poll handles the completions of all queues.
 func (s *Socket) poll() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +269,7 @@ func (s *Socket) watch(q *queue) {
 	}
 }
 
-// RecvFrom receives a message. A limit of 0 is none.
+// RecvFrom receives a message. A limit of 0 means no limit.
 func (s *Socket) RecvFrom(b []byte, limit time.Duration) (n int, from netip.AddrPort, err error) {
 	var late <-chan time.Time
 	if limit > 0 {
@@ -330,13 +330,13 @@ func (s *Socket) SendTo(b []byte, to netip.AddrPort) error {
 	}
 }
 
-// Meet waits until messages to an address go over RDMA, after a first one. They may overtake those before,
-// which went over UDP.
+// Meet waits until messages to an address go over RDMA, after a first message. They may overtake earlier
+// messages, which went over UDP.
 func (s *Socket) Meet(to netip.AddrPort, limit time.Duration) error {
 	s.mu.Lock()
 	d, err := s.dest(plain(to))
 	if err == nil {
-		d.busy++ // it stays
+		d.busy++ // keep it in the table
 	}
 	s.mu.Unlock()
 	if err != nil {
@@ -395,7 +395,7 @@ func (s *Socket) greet(what byte, d *dest, to netip.AddrPort, data []byte) error
 	return err
 }
 
-// listen takes what comes over UDP, until the socket is closed.
+// listen receives messages over UDP, until the socket is closed.
 func (s *Socket) listen() {
 	b := make([]byte, greeting6+MaxMessage)
 	for {
@@ -417,7 +417,7 @@ func (s *Socket) listen() {
 	}
 }
 
-// meet answers a greeting, and begins to find the way to the other side's queue pair. If that
+// meet answers a greeting, and begins to resolve the path to the other side's queue pair. If that
 // fails, the other side asks again.
 func (s *Socket) meet(from netip.AddrPort, what byte, qpn uint32) error {
 	s.mu.Lock()
@@ -431,7 +431,7 @@ func (s *Socket) meet(from netip.AddrPort, what byte, qpn uint32) error {
 			return err
 		}
 	}
-	d.qpn = qpn // from here on, what it sends is taken
+	d.qpn = qpn // from here on, its messages are accepted
 	if d.ah == nil && !d.resolving && s.table.resolving < mostResolving {
 		d.resolving = true
 		d.busy++
@@ -441,7 +441,7 @@ func (s *Socket) meet(from netip.AddrPort, what byte, qpn uint32) error {
 	return nil
 }
 
-// resolve finds the way to a destination. It may take seconds.
+// resolve finds the path to a destination. It may take seconds.
 func (s *Socket) resolve(d *dest) {
 	var ah *verbs.AH
 	path, err := d.q.path(s.ctx, d.addr)

@@ -7,24 +7,24 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A dest is where messages go.
+// A dest is a destination of messages.
 type dest struct {
 	addr      netip.AddrPort
 	q         *queue
 	ah        *verbs.AH     // nil: not known yet
 	qpn       uint32        // 0: not known yet
 	met       chan struct{} // closed when both are known
-	resolving bool          // the way is looked for
-	busy      int           // sends on their way, and others that need it
-	used      uint64        // when, by the table's count
+	resolving bool          // the path is being resolved
+	busy      int           // sends in flight, and other users
+	used      uint64        // the table's count at the last use
 }
 
-// A table has all destinations. Anybody can be one who sends a datagram, so there is a limit.
+// A table has all destinations. Their number is limited, because anybody who sends a datagram becomes one.
 type table struct {
 	most      int
 	all       map[netip.AddrPort]*dest
 	count     uint64
-	resolving int // destinations whose way is looked for
+	resolving int // destinations whose path is being resolved
 }
 
 func newTable(most int) table { return table{most: most, all: make(map[netip.AddrPort]*dest)} }
@@ -39,7 +39,7 @@ func (t *table) find(to netip.AddrPort) *dest {
 	return d
 }
 
-// knows reports whether an address is that of the queue pair, as who sends by RDMA can name any.
+// knows reports whether an address belongs to the queue pair. A sender over RDMA can name any address.
 func (t *table) knows(from netip.AddrPort, qpn uint32) bool {
 	d := t.find(from)
 	return d != nil && d.qpn == qpn && qpn != 0
@@ -47,7 +47,7 @@ func (t *table) knows(from netip.AddrPort, qpn uint32) bool {
 
 var errBusy = errors.New("messages to too many destinations are on their way")
 
-// add adds a destination. One that is not in use takes its leave for it.
+// add adds a destination. In a full table, it replaces a destination that is not in use.
 func (t *table) add(to netip.AddrPort, q *queue) (*dest, error) {
 	if len(t.all) >= t.most {
 		var oldest *dest

@@ -51,8 +51,8 @@ func cutHeader(b []byte) (from netip.AddrPort, rest []byte, ok bool) {
 	return netip.AddrPortFrom(addr, binary.BigEndian.Uint16(b[2:])), b[length:], true
 }
 
-// A greeting precedes what goes over UDP: the number of the sender's queue pair. It ends with the
-// sender's address.
+// A greeting precedes each message over UDP. It has the number of the sender's queue pair, and ends with
+// the sender's address.
 const (
 	greetingTag  = 0x55555555
 	greeting4    = 16
@@ -72,7 +72,7 @@ func appendGreeting(b []byte, what byte, qpn uint32, from netip.Addr) []byte {
 	return append(b, from.AsSlice()...)
 }
 
-// cutGreeting returns what a greeting says, and the rest of the datagram.
+// cutGreeting returns the contents of a greeting, and the rest of the datagram.
 func cutGreeting(b []byte, from netip.Addr) (what byte, qpn uint32, rest []byte, ok bool) {
 	version, length := byte(4), greeting4
 	if !from.Is4() {

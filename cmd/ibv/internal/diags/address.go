@@ -7,11 +7,11 @@ import (
 	"net/netip"
 )
 
-// What of an address is printed.
+// The parts of an address to print.
 const (
 	ShowGID = 1 << iota
 	ShowLID
-	ShowDecimal // the LID, and not in hexadecimal
+	ShowDecimal // the LID, in decimal
 )
 
 // Address prints a port's address as ibaddr does.

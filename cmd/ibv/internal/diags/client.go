@@ -1,5 +1,5 @@
-// Package diags asks an InfiniBand subnet about itself, as the programs of infiniband-diags do, and
-// prints the answers as they do.
+// Package diags queries an InfiniBand subnet, and prints the answers, as the programs of
+// infiniband-diags do.
 package diags
 
 import (
@@ -34,13 +34,13 @@ const (
 	attrPortInfoExtended = 0x33
 )
 
-// A Target is a port that is asked: by its LID, or by a route.
+// A Target is a queried port: named by its LID, or by a route.
 type Target struct {
 	LID   uint16
-	Route []byte // 0, and the port by which each node on the way is left; nil to go by LID
+	Route []byte // 0, then the outgoing port of each node on the way; nil: by LID
 }
 
-// String returns what libibmad prints.
+// String returns the target as libibmad prints it.
 func (t Target) String() string {
 	if t.Route == nil {
 		return fmt.Sprintf("Lid %d", t.LID)
@@ -79,7 +79,7 @@ func ByRoute(text string) (Target, error) {
 	return t, nil
 }
 
-// A Client asks from one port.
+// A Client sends queries from one port.
 type Client struct {
 	Timeout time.Duration // of a request, before it is sent again
 	MKey    uint64        // of requests for subnet management
@@ -93,10 +93,10 @@ type Client struct {
 	pma    *monitor.PMA // nil before it is used
 }
 
-// retries is how often a request is sent again: libibmad sends it three times in all.
+// retries is how often a request is sent again. libibmad sends it three times in all.
 const retries = 2
 
-// Open returns a client. With "" for the device, or 0 for the port, it is the first that is active.
+// Open returns a client on a port. An empty device, or port 0, selects the first active port.
 func Open(device string, port int) (*Client, error) {
 	name, err := choose(device, port)
 	if err != nil {
@@ -187,7 +187,7 @@ func (c *Client) performance() (*monitor.PMA, error) {
 	return p, err
 }
 
-// A request is an attribute of subnet management that is read or set.
+// A request reads or sets an attribute of subnet management.
 type request struct {
 	method   umad.Method
 	attr     uint16
@@ -195,7 +195,7 @@ type request struct {
 	data     []byte // to be set
 }
 
-// Where an attribute's data begin and end in a MAD.
+// The offsets of an attribute's data in a MAD.
 const (
 	dataOffset = 64
 	dataEnd    = dataOffset + 64

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A Fabric is what can be reached from a port.
+// A Fabric has the nodes that can be reached from a port.
 type Fabric struct {
 	from  *node
 	nodes []*node // in the order in which they were found
@@ -18,7 +18,7 @@ type node struct {
 	ports                       map[int]*port
 }
 
-// A port has what it says of itself, and the port at the other end of its link, if that was found.
+// A port has its own attributes, and the port at the other end of its link, if that was found.
 type port struct {
 	node   *node
 	number int
@@ -33,7 +33,7 @@ func (p *port) get(name string) uint64 { return find(portInfo, name).value(p.inf
 func (n *node) isSwitch() bool { return n.get("NodeType") == aSwitch }
 func (n *node) name() string   { return cString(n.description[:min(len(n.description), 63)]) }
 
-// id returns the node's name in a topology: its type and its GUID.
+// id returns the node's identifier in a topology: its type and its GUID.
 func (n *node) id() string {
 	letter, ok := map[uint64]string{1: "H", 2: "S", 3: "R"}[n.get("NodeType")]
 	if !ok {
@@ -42,7 +42,7 @@ func (n *node) id() string {
 	return fmt.Sprintf(`"%s-%016x"`, letter, n.get("Guid"))
 }
 
-// lid returns the port's LID. A switch has one for all its ports.
+// lid returns the port's LID. All ports of a switch have the same LID.
 func (p *port) lid() uint64 {
 	if zero := p.node.ports[0]; p.node.isSwitch() && zero != nil {
 		return zero.get("Lid")
@@ -66,7 +66,7 @@ func (c *Client) Discover(ctx context.Context) (*Fabric, error) {
 	known := make(map[uint64]*node)
 	type step struct {
 		route []byte
-		from  *port // whose link leads there; nil at the beginning
+		from  *port // the port whose link leads there; nil at the start
 	}
 	for steps := []step{{route: []byte{0}}}; len(steps) > 0; steps = steps[1:] {
 		s := steps[0]
@@ -79,7 +79,7 @@ func (c *Client) Discover(ctx context.Context) (*Fabric, error) {
 			if s.from == nil || ctx.Err() != nil {
 				return nil, err
 			}
-			continue // nobody answers there
+			continue // no answer from there
 		}
 		guid := find(nodeInfo, "Guid").value(info)
 		n, isNew := known[guid], false
@@ -91,7 +91,7 @@ func (c *Client) Discover(ctx context.Context) (*Fabric, error) {
 			if s.from == nil || ctx.Err() != nil {
 				return nil, err
 			}
-			continue // it has gone meanwhile
+			continue // it was removed meanwhile
 		}
 		if len(known) == maxLID {
 			return nil, fmt.Errorf("more than %d nodes, which is more than there are LIDs", maxLID)
@@ -119,7 +119,7 @@ func (c *Client) Discover(ctx context.Context) (*Fabric, error) {
 	return f, nil
 }
 
-// explore asks a node for its ports: a switch for all, and others for the one that was reached.
+// explore queries a node's ports: all ports of a switch, and only the reached port of other nodes.
 func (c *Client) explore(ctx context.Context, t Target, n *node, isNew bool, arrived int, guid uint64) (err error) {
 	first, last := arrived, arrived
 	if isNew {

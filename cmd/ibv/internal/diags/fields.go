@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/monitor"
 )
 
-// A field is a part of an attribute: its name, place, and how it is printed. Bits are counted from
-// the most significant one of the first byte.
+// A field is a part of an attribute: its name, place, and format. Bits are counted from
+// the most significant bit of the first byte.
 type field struct {
 	name         string
 	offset, bits int
@@ -74,7 +74,7 @@ func decimal(_ field, v uint64) string { return fmt.Sprint(v) }
 // hexadecimal prints all digits that the field's bytes have.
 func hexadecimal(f field, v uint64) string { return fmt.Sprintf("0x%0*x", (f.bits+7)/8*2, v) }
 
-// oneOf prints a value's name, or what other says of values without one.
+// oneOf prints a value's name, or other for values without a name.
 func oneOf(other string, names map[uint64]string) func(field, uint64) string {
 	return func(_ field, v uint64) string {
 		if name, ok := names[v]; ok {
@@ -93,7 +93,7 @@ func list(first uint64, names ...string) map[uint64]string {
 	return all
 }
 
-// alternatives prints what the bits stand for.
+// alternatives prints the names of the bits that are set. rest has the bits without a name.
 func alternatives(v uint64, names ...string) (text string, rest uint64) {
 	var chosen []string
 	for i, name := range names {
@@ -104,7 +104,7 @@ func alternatives(v uint64, names ...string) (text string, rest uint64) {
 	return strings.Join(chosen, " or "), v >> len(names)
 }
 
-// anyOf prints alternatives. Values that are none of those in allowed are outside the
+// anyOf prints alternatives. Values that are not in allowed are outside the
 // specification.
 func anyOf(allowed []uint64, names ...string) func(field, uint64) string {
 	return func(_ field, v uint64) string {
@@ -306,15 +306,15 @@ var smInfo = []field{
 	{"SmState", 164, 4, decimal},
 }
 
-// selection begins all attributes of performance management.
+// selection has the first fields of all attributes of performance management.
 var selection = []field{
 	{"PortSelect", 8, 8, decimal},
 	{"CounterSelect", 16, 16, hexadecimal},
 }
 
 // counterFields returns the fields of an attribute of performance management, as perfquery prints
-// them: those that an agent with these capabilities has, and the second mask of counters before the
-// field of this name.
+// them: the fields that an agent with these capabilities has, and mask, the second mask of counters,
+// before the field named second.
 func counterFields(attr monitor.PMAAttribute, caps monitor.PMACapabilities, second string, mask field) []field {
 	all := selection[:2:2]
 	for _, f := range attr.Fields() {
@@ -329,7 +329,7 @@ func counterFields(attr monitor.PMAAttribute, caps monitor.PMACapabilities, seco
 	return all
 }
 
-// portCounters returns the fields of PortCounters. perfquery prints also what the port hasn't.
+// portCounters returns the fields of PortCounters. perfquery also prints counters that the port lacks.
 func portCounters() []field {
 	return counterFields(monitor.PMACounters, math.MaxUint64, "LocalLinkIntegrityErrors", field{"CounterSelect2", 144, 8, hexadecimal})
 }

@@ -28,7 +28,7 @@ type Detail struct {
 	attr monitor.PMAAttribute
 }
 
-// CounterOptions say which counters perfquery reads, and whether it resets them.
+// CounterOptions select the counters that perfquery reads or resets.
 type CounterOptions struct {
 	Extended bool
 	Detail   string // one of Details, or ""
@@ -91,7 +91,7 @@ func (c *Client) Counters(ctx context.Context, w io.Writer, t Target, options Co
 	return nil
 }
 
-// ports returns the ports to be asked, and whether their counters are added.
+// ports returns the ports to query, and whether their counters are added.
 func (q *counting) ports() (ports []int, sum bool, err error) {
 	loop := false
 	switch {
@@ -153,7 +153,7 @@ func (q *counting) print(ports []int, sum bool) error {
 	return nil
 }
 
-// plus adds two values of a counter, which stays at its maximum.
+// plus adds two values of a counter. The sum stops at the counter's maximum.
 func (f field) plus(a, b []byte) uint64 {
 	x, y, most := f.value(a), f.value(b), uint64(math.MaxUint64)>>(64-f.bits)
 	if x > most-y {

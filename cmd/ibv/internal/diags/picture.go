@@ -13,7 +13,7 @@ const (
 	margin              = 40
 )
 
-// A place is where a node is in the picture.
+// A place is the position of a node in the picture.
 type place struct{ x, y int }
 
 // Picture draws the nodes and links as SVG: switches above, adapters and routers below. Links that
@@ -31,7 +31,7 @@ func (f *Fabric) Picture(w io.Writer) error {
 	width := 2*margin + widest*(boxWidth+boxGap) - boxGap
 	places := make(map[*node]place)
 	for row, nodes := range rows {
-		// The shorter row is in the middle.
+		// The shorter row is centred.
 		begin := (width - len(nodes)*(boxWidth+boxGap) + boxGap) / 2
 		for i, n := range nodes {
 			places[n] = place{begin + i*(boxWidth+boxGap), margin + row*(boxHeight+rowGap)}

@@ -49,7 +49,7 @@ func (c *Client) ServePing(ctx context.Context, host string, oui uint32) error {
 		clear(m.MAD[pingData:])
 		copy(m.MAD[pingData:umad.Size-1], host)
 		m.Addr.QKey, m.Timeout = umad.GeneralQKey, 0
-		// The asking side may have gone. It asks again if not.
+		// The other side may have ended. If not, it asks again.
 		_ = m.Agent.Send(m)
 	}
 }
@@ -64,15 +64,15 @@ func HostName() string {
 	return strings.TrimSuffix(name+"."+strings.TrimSpace(string(domain)), ".")
 }
 
-// PingOptions say how ibping asks.
+// PingOptions are ibping's options.
 type PingOptions struct {
 	Count int // 0 for no end
 	Flood bool
 	OUI   uint32
 }
 
-// Ping asks a host again and again, and prints the times as ibping does, until it has asked often
-// enough or the context ends.
+// Ping sends pings to a host, and prints the times as ibping does, until Count pings are sent
+// or the context ends.
 func (c *Client) Ping(ctx context.Context, w io.Writer, t Target, o PingOptions) error {
 	a, err := c.pingAgent(o.OUI)
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *Client) Ping(ctx context.Context, w io.Writer, t Target, o PingOptions)
 	return nil
 }
 
-// answered reports whether the error is one of the other side, or of the way there.
+// answered reports whether the error comes from the other side, or from the path to it.
 func answered(err error) bool {
 	var status umad.Status
 	return errors.As(err, &status) || errors.Is(err, syscall.ETIMEDOUT)

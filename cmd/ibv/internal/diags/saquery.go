@@ -16,10 +16,10 @@ import (
 	"github.com/goverbs/goverbs/sa"
 )
 
-// An SAQuery is what saquery asks for.
+// An SAQuery is a query of saquery.
 type SAQuery struct {
 	What     byte     // saquery's letter, or 0 for a query that is named or NodeRecord
-	Operands []string // the name of the query, and what is asked about
+	Operands []string // the name of the query, and its operands
 
 	Path       sa.PathRecord // components of a PathRecord
 	PathMask   sa.Mask
@@ -33,12 +33,12 @@ type SAQuery struct {
 type saRecord struct {
 	name, alias string
 	operands    string
-	most        int // how many operands it has
+	most        int // the maximum of operands
 	run         func(*saQuery) error
 }
 
-// saRecords are those that this package can print, and without a function those that only saquery
-// prints.
+// saRecords are the named queries. Those without a function are only supported by
+// saquery.
 var saRecords = []saRecord{
 	{"ClassPortInfo", "CPI", "", 0, (*saQuery).class},
 	{"NodeRecord", "NR", " [LID]", 1, (*saQuery).nodeRecords},
@@ -78,8 +78,8 @@ func findRecord(name string) (saRecord, bool) {
 	return saRecord{}, false
 }
 
-// byLetter are the queries that have a letter, with how many operands they need at least and can
-// have.
+// byLetter has the queries with a letter, and the minimum and maximum of their
+// operands.
 var byLetter = map[byte]struct {
 	least, most int
 	run         func(*saQuery) error
@@ -166,7 +166,7 @@ const saColumn, wideColumn = 24, 25
 
 func gidText(gid [16]byte) string { return netip.AddrFrom16(gid).String() }
 
-// lid returns the LID that a text is, or that the node of this name has.
+// lid parses a LID, or returns the LID of the node with this name.
 func (q *saQuery) lid(text string) (uint16, error) {
 	if text == "" || !unicode.IsLetter(rune(text[0])) {
 		lid, err := strconv.ParseUint(text, 0, 16)
@@ -226,7 +226,7 @@ func (q *saQuery) node(n *sa.NodeRecord) {
 		"port_num %d", n.LocalPort, "vendor_id 0x%X", n.VendorID, "NodeDescription %s", stranger.Text(n.Description))
 }
 
-// nodeRecords prints the nodes, or those at a LID.
+// nodeRecords prints all nodes, or the nodes with a LID.
 func (q *saQuery) nodeRecords() error {
 	lid, _, _, err := q.place(0)
 	if err != nil {
@@ -243,7 +243,7 @@ func (q *saQuery) nodeRecords() error {
 	return err
 }
 
-// named prints all nodes, or those of a name: their LIDs or GUIDs, or all about them.
+// named prints all nodes, or the nodes with a name: their LIDs, their GUIDs or the whole records.
 func (q *saQuery) named() error {
 	nodes, err := q.sa.Nodes(q.ctx, sa.NodeRecord{}, 0)
 	for i := range nodes {
@@ -300,7 +300,7 @@ func (q *saQuery) descriptions() error {
 	return nil
 }
 
-// ports prints the ports, or those of a LID.
+// ports prints all ports, or the ports with a LID.
 func (q *saQuery) ports() error {
 	lid, port, options, err := q.place(0)
 	if err != nil {
@@ -443,12 +443,12 @@ func (q *saQuery) members() error {
 	return err
 }
 
-// links prints the links, or those from or to a port.
+// links prints all links, or the links from or to a port.
 func (q *saQuery) links() error {
 	const size, fromLID, fromPort, toPort, toLID = 6, 1 << 0, 1 << 1, 1 << 2, 1 << 3
 	r := sa.Request{Method: sa.MethodGetTable, Attr: sa.AttrLinkRecord, Record: make([]byte, size)}
 	for i, end := range []struct {
-		lid, port         int // where they are in the record
+		lid, port         int // offsets in the record
 		lidMask, portMask sa.Mask
 	}{{0, 2, fromLID, fromPort}, {4, 3, toLID, toPort}} {
 		lid, port, _, err := q.place(i)
@@ -475,7 +475,7 @@ func (q *saQuery) links() error {
 	return err
 }
 
-// class prints what the SA says about itself.
+// class prints the SA's own attributes.
 func (q *saQuery) class() error {
 	c, err := q.sa.ClassPortInfo(q.ctx)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// A Change is what sminfo sets in a subnet manager, if its modifier isn't 0.
+// A Change has the values that sminfo sets in a subnet manager, if its modifier isn't 0.
 type Change struct {
 	Modifier        uint32
 	Activity        uint32

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// QueryOptions say what of an attribute is asked for.
+// QueryOptions select the part of an attribute to query.
 type QueryOptions struct {
 	Port           int
 	ShowKeys       bool
 	ExtendedSpeeds bool // asks PortInfo for them
 }
 
-// An Operation asks for one attribute, or one table.
+// An Operation queries one attribute, or one table.
 type Operation struct {
 	Name, Alias string
 	HasPort     bool
 	run         func(q *query) error
 }
 
-// Operations are those of smpquery.
+// Operations are smpquery's operations.
 var Operations = []Operation{
 	{"NodeInfo", "NI", false, (*query).node},
 	{"NodeDesc", "ND", false, (*query).description},
@@ -130,7 +130,7 @@ func (q *query) switches() error {
 
 const aSwitch = 2 // a NodeType
 
-// kind asks for the node's type and number of ports, and refuses a port that it doesn't have.
+// kind queries the node's type and number of ports. It refuses a port that the node doesn't have.
 func (q *query) kind() (node []byte, isSwitch bool, err error) {
 	if node, err = q.ask(attrNodeInfo, 0); err != nil {
 		return nil, false, err

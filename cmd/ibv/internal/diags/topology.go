@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A kind is a type of node, with what the programs call it.
+// A kind is a type of node, with the programs' names for it.
 type kind struct {
 	number                     uint64
 	list, detail, prefix, link string
@@ -21,7 +21,7 @@ var (
 	routers  = kind{3, "Router", "Rt", "rt", "Router", "R"}
 )
 
-// each calls do with the nodes of a type, the one found last first, as libibnetdisc does.
+// each calls do with the nodes of a type, in the reverse order of discovery, as libibnetdisc does.
 func (f *Fabric) each(k kind, do func(n *node)) {
 	for _, n := range slices.Backward(f.nodes) {
 		if n.get("NodeType") == k.number {
@@ -133,8 +133,8 @@ func (f *Fabric) List(w io.Writer, letters string) {
 	}
 }
 
-// Links prints the state of all links as iblinkinfo does: only those that are down, or one line for
-// each, as its options say.
+// Links prints the state of all links as iblinkinfo does. The options of iblinkinfo select links that are
+// down, or one line for each link.
 func (f *Fabric) Links(w io.Writer, downOnly, lines bool) {
 	for _, n := range slices.Backward(f.nodes) {
 		header := !lines
@@ -168,7 +168,7 @@ func (p *port) down() bool {
 	return p.get("LinkState") == down
 }
 
-// words returns a field as its line has it.
+// words returns a field's value as text.
 func (p *port) words(name string) string {
 	f := find(portInfo, name)
 	return f.text(f, f.value(p.info))
@@ -207,7 +207,7 @@ func (p *port) linkInfo(w io.Writer, lines bool) {
 	fmt.Fprintf(w, "%6d %4d[  ] ==%s==>  %s\n", lid, p.number, link, other)
 }
 
-// could says what a link's width or speed could be, if both ends have more than is active.
+// could returns a remark on a link's possible width or speed, if both ends support more than is active.
 func (p *port) could(what string) string {
 	active, most := what+"Active", uint64(0)
 	if what == "LinkSpeed" && p.extended() != 0 && p.remote.extended() != 0 {

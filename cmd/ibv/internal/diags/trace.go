@@ -40,7 +40,7 @@ func (h hop) lids() string {
 	return fmt.Sprintf("lid %d-%d \"%s\"", first, last, cString(h.description[:min(len(h.description), 63)]))
 }
 
-// end prints the first or the last port of the way.
+// end prints the first or the last port of the path.
 func (h hop) end(w io.Writer, word string, short bool) {
 	port := h.get("LocalPort")
 	if h.isSwitch() {
@@ -53,8 +53,8 @@ func (h hop) end(w io.Writer, word string, short bool) {
 	fmt.Fprintf(w, "%s %s {0x%016x} portnum %d %s\n", word, h.kind(), h.get("Guid"), port, h.lids())
 }
 
-// Trace prints the way from one port to another, by the switches' tables, as ibtracert does. short
-// leaves out what isn't needed.
+// Trace prints the path from one port to another, by the switches' tables, as ibtracert does. With short,
+// it prints the short form.
 func (c *Client) Trace(ctx context.Context, w io.Writer, from, to Target, short bool) error {
 	first, err := c.hop(ctx, from)
 	if err != nil {
@@ -88,8 +88,8 @@ func (c *Client) Trace(ctx context.Context, w io.Writer, from, to Target, short 
 	return nil
 }
 
-// walk goes from a node, to which a route leads, to a port, and calls each for the nodes on the way,
-// with the ports by which it goes out and comes in. It returns the route to the port.
+// walk follows the path from a node, reached by route, to a port. It calls each for the nodes on the path,
+// with their incoming ports and the ports by which the previous nodes are left. It returns the route to the port.
 func (c *Client) walk(ctx context.Context, route []byte, at hop, to Target, last hop, each func(out byte, in uint64, at hop)) ([]byte, error) {
 	for begins := true; at.get("PortGuid") != last.get("PortGuid"); begins = false {
 		out, back := byte(at.get("LocalPort")), uint64(0)
@@ -109,8 +109,8 @@ func (c *Client) walk(ctx context.Context, route []byte, at hop, to Target, last
 		case len(route) == 1:
 			route = append(route, out)
 		default:
-			// No route leads through an adapter. At the other end of its link is the node from which
-			// this one came.
+			// No route leads through an adapter. So the node at the other end of its link is the
+			// previous node of the route.
 			back = uint64(route[len(route)-1])
 			route = route[:len(route)-1]
 		}

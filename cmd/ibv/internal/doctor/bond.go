@@ -30,7 +30,7 @@ func (e *exam) bond(p *port) {
 		f.evidence(p.net("master"), bond)
 		f.mend("ibv link delete %s && ibv link add %[1]s type rxe netdev %s", p.dev.name, bond)
 	case bridge:
-		// Cards take RoCE out before the bridge, and have the GIDs of its addresses.
+		// Cards divert RoCE packets before the bridge, and have the GIDs of the bridge's addresses.
 	case p.dev.driver == "mlx5_core" && !slices.Contains(lagModes, mode):
 		f := e.addToPort(p, bondMode, "the bond %s has the mode %s, over which RDMA uses one port only", bond, mode)
 		f.evidence(modeFile, mode)

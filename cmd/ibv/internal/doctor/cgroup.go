@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// fewObjects is less than what a small program needs: a PD, a CQ, a channel, QPs, MRs.
+// fewObjects is less than the objects of a small program: a PD, a CQ, a channel, QPs, MRs.
 const fewObjects = 16
 
 // cgroup checks the rdma cgroup's limits on this process

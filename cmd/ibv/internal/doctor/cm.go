@@ -22,7 +22,7 @@ func (e *exam) connectionManager() {
 }
 
 // roceMode checks which version of RoCE the connection manager uses. Its configuration is
-// only visible if someone has made the port's folder in configfs.
+// only visible if somebody has created the port's folder in configfs.
 func (e *exam) roceMode(p *port) {
 	file := fmt.Sprintf("/sys/kernel/config/rdma_cm/%s/ports/%d/default_roce_mode", p.dev.name, p.number)
 	if mode := e.host.read(file); p.ethernet && mode != "" && mode != "RoCE v2" && has(p.table, rocev2) {

@@ -21,7 +21,7 @@ type counter struct {
 	name   string
 }
 
-// errorCounters are the counters that mean trouble, by kind. The names are those of the
+// errorCounters are the counters whose growth is a finding, by kind. The names are those of the
 // kernel's drivers: drivers/infiniband/core/sysfs.c, hw/mlx5/counters.c,
 // sw/rxe/rxe_hw_counters.c and, for pause frames, net/ethernet/mellanox/mlx5/core/en_stats.c.
 var errorCounters = []struct {
@@ -37,7 +37,7 @@ var errorCounters = []struct {
 	{congestion, []string{"np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled"}},
 }
 
-// pauseFrames reports whether a counter is one of pause frames, with or without priority.
+// pauseFrames reports whether a counter counts pause frames, with or without priority.
 func pauseFrames(name string) bool {
 	if !strings.HasPrefix(name, "rx_") && !strings.HasPrefix(name, "tx_") {
 		return false
@@ -61,7 +61,7 @@ func (e *exam) counters() sample {
 					s[counter{d.name, p.number, source, name}] = value
 				}
 			}
-			// Of a port that has gone meanwhile there are none.
+			// A port that was removed meanwhile has no counters.
 			files, _ := monitor.Host{Sysfs: h.path("/sys")}.Counters(context.Background(), d.name, p.number)
 			for _, c := range files {
 				add(p.sys+"/"+c.Source.String()+"/"+c.Name, c.Name, c.Value)
@@ -76,7 +76,7 @@ func (e *exam) counters() sample {
 	return s
 }
 
-// Trouble returns what it means when the counter of this name grows, nil if that is no trouble.
+// Trouble returns the kind of finding when the counter of this name grows, or nil if there is none.
 func Trouble(name string) *Kind {
 	for _, k := range errorCounters {
 		if slices.Contains(k.names, name) {

@@ -16,7 +16,7 @@ type device struct {
 	sys    string // its directory
 	uverbs string // "uverbs0", or "" without ib_uverbs
 	driver string // "rxe", or the PCI driver, such as "mlx5_core"
-	iwarp  bool   // it has no RoCE, and so neither GIDs of addresses nor MTUs of packets
+	iwarp  bool   // iWARP has neither GIDs of addresses nor MTUs of packets
 	cm     bool   // the connection manager serves it
 	pci    string // its directory, "" without one
 	ports  []*port
@@ -81,8 +81,8 @@ func (d *device) port(number int) *port {
 	return p
 }
 
-// netDevOf returns the network interface of an Ethernet port: that below a software
-// device, that of the port's default GIDs, or the only one of the PCI function.
+// netDevOf returns the network interface of an Ethernet port: the interface below a software
+// device, the interface of the port's default GIDs, or the only interface of the PCI function.
 func (d *device) netDevOf(p *port) string {
 	h := d.host
 	if parent := h.read(d.sys + "/parent"); parent != "" {
@@ -151,7 +151,7 @@ func (p *port) word(s string) string {
 
 func (p *port) active() bool { return p.word(p.state) == "ACTIVE" }
 
-// answer returns what the kernel says about the port, or nil.
+// answer returns the kernel's answer about the port, or nil.
 func (p *port) answer() *PortAnswer {
 	if a := p.dev.answer; a != nil && p.number <= len(a.Ports) {
 		return &a.Ports[p.number-1]

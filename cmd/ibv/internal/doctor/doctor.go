@@ -1,4 +1,4 @@
-// Package doctor finds out what keeps a host from RDMA. It reads /sys, /proc and /dev,
+// Package doctor finds out why RDMA doesn't work on a host. It reads /sys, /proc and /dev,
 // asks the kernel about the devices, and changes nothing.
 //
 // Each file holds the checks of one subject. A check adds findings to the report. All
@@ -23,12 +23,12 @@ type Report struct {
 	Peer     *Reach    `json:"peer,omitempty"`
 }
 
-// Healthy reports whether there are no findings but notes.
+// Healthy reports whether all findings are notes.
 func (r *Report) Healthy() bool {
 	return !slices.ContainsFunc(r.Findings, func(f Finding) bool { return !f.Note })
 }
 
-// A Finding is one thing that is wrong, or worth knowing.
+// A Finding is a fault, or a fact worth knowing.
 type Finding struct {
 	ID       string     `json:"id"`
 	Note     bool       `json:"note"`           // a note leaves the host healthy
@@ -39,10 +39,10 @@ type Finding struct {
 	Evidence []Evidence `json:"evidence"`
 	LeadsTo  string     `json:"leads_to"`
 	Mend     []string   `json:"mend"`             // commands for a shell, to be run in this order
-	Advice   string     `json:"advice,omitempty"` // what no command can do, or where to run the commands
+	Advice   string     `json:"advice,omitempty"` // steps that no command can do, or where to run the commands
 }
 
-// Evidence is a file, or another source, and what it says.
+// Evidence is a file, or another source, and its contents.
 type Evidence struct {
 	Source string `json:"source"`
 	Value  string `json:"value"`
@@ -67,7 +67,7 @@ type PortSummary struct {
 	GID       *Choice `json:"gid,omitempty"` // over Ethernet only
 }
 
-// Options say what to examine.
+// Options select what to examine.
 type Options struct {
 	Device string        // only this device; "" for all
 	Watch  time.Duration // how long to watch the error counters
@@ -78,8 +78,8 @@ type Options struct {
 type exam struct {
 	host    *Host
 	opts    Options
-	devices []*device // those to be examined
-	all     []*device // all of the host
+	devices []*device // devices to examine
+	all     []*device // all devices of the host
 	report  *Report
 
 	folderClosed bool // /dev/infiniband can't be searched, which was reported
@@ -129,7 +129,7 @@ func (e *exam) run() {
 	for _, d := range e.devices {
 		e.node(d)
 		if e.found(nodeNotPassed, d) {
-			continue // it is others' business
+			continue // the container isn't meant to use it
 		}
 		for _, p := range d.ports {
 			e.port(p)
@@ -226,7 +226,7 @@ func (e *exam) found(k *Kind, d *device) bool {
 	return slices.ContainsFunc(e.report.Findings, func(f Finding) bool { return f.ID == k.ID && f.Device == d.name })
 }
 
-// evidence adds a source and what it says.
+// evidence adds a source and its contents.
 func (f *Finding) evidence(source, value string) *Finding {
 	f.Evidence = append(f.Evidence, Evidence{source, value})
 	return f
@@ -238,7 +238,7 @@ func (f *Finding) mend(format string, args ...any) *Finding {
 	return f
 }
 
-// unseen says what could not be examined.
+// unseen records what could not be examined.
 func (e *exam) unseen(format string, args ...any) {
 	e.report.Unseen = append(e.report.Unseen, fmt.Sprintf(format, args...))
 }

@@ -1,7 +1,7 @@
 package doctor
 
 // linkModes are the speeds of ranges of link modes, in Mb/s (linux/ethtool.h,
-// ETHTOOL_LINK_MODE_…_BIT). What is between them is no speed.
+// ETHTOOL_LINK_MODE_…_BIT). Bits between the ranges are not speeds.
 var linkModes = []struct{ first, last, speed int }{
 	{0, 1, 10}, {2, 3, 100}, {4, 5, 1000}, {12, 12, 10000}, {15, 15, 2500}, {17, 17, 1000}, {18, 20, 10000},
 	{21, 22, 20000}, {23, 26, 40000}, {27, 30, 56000}, {31, 33, 25000}, {34, 35, 50000}, {36, 39, 100000},

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ethtool runs one of the commands of linux/ethtool.h. The buffer begins with the
-// command's number, and the kernel writes into it: the caller has made it as long as the
-// command says.
+// ethtool runs a command of linux/ethtool.h. The buffer begins with the
+// command's number, and the kernel writes into it. The caller must make it as long as the
+// command requires.
 //
-// The unsafe code holds because the request has the layout of struct ifreq, whose data is
-// a pointer. Go keeps the request where it is during the system call, because its address
+// The unsafe code is safe because the request has the layout of struct ifreq, whose data is
+// a pointer. Go keeps the request in place during the system call, because its address
 // is converted in the call's arguments. The buffer is on the heap, which doesn't move, and
-// KeepAlive keeps it.
+// KeepAlive keeps it alive.
 func ethtool(netDev string, buffer []byte) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,7 +52,7 @@ func (system) Stats(netDev string) map[string]uint64 {
 		return nil
 	}
 	n := int(info.N_stats)
-	// The driver may have more by now than it says. Twice the room is ample.
+	// The driver may have more counters by now. Twice the room is ample.
 	names, values := make([]byte, 12+2*n*nameLen), make([]byte, 8+2*n*8)
 	native.PutUint32(names, unix.ETHTOOL_GSTRINGS)
 	native.PutUint32(names[4:], statNames)
@@ -62,7 +62,7 @@ func (system) Stats(netDev string) map[string]uint64 {
 		return nil
 	}
 	if int(native.Uint32(names[8:])) != n || int(native.Uint32(values[4:])) != n {
-		return nil // they have changed meanwhile
+		return nil // the counters have changed meanwhile
 	}
 	stats := make(map[string]uint64, n)
 	for i := range n {
@@ -77,7 +77,7 @@ func (system) Speeds(netDev string) (active, both int) {
 	const header, nwords = 48, 15 // struct ethtool_link_settings, and its link_mode_masks_nwords
 	ask := make([]byte, header+3*4*127)
 	native.PutUint32(ask, unix.ETHTOOL_GLINKSETTINGS)
-	// The first call says, as a negative number, how many words a mask has.
+	// The first call returns, as a negative number, how many words a mask has.
 	if ethtool(netDev, ask) != nil {
 		return 0, 0
 	}

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// mlx5Firmware has the first versions that aren't old, by their first number, which stands
-// for the model: those that NVIDIA supplied in 2022 (release notes of mlxup 4.20.0,
-// "Supported Adapters Cards and Firmware Versions"). For the models that ended before, they
-// are the last ones.
+// mlx5Firmware has the oldest versions that don't count as old, by their first number, which identifies
+// the model: the versions that NVIDIA supplied in 2022 (release notes of mlxup 4.20.0,
+// "Supported Adapters Cards and Firmware Versions"). For models that ended before, it has
+// the last version.
 var mlx5Firmware = map[int][2]int{
 	10: {16, 1200}, // Connect-IB
 	12: {28, 2006}, // ConnectX-4
@@ -21,8 +21,8 @@ var mlx5Firmware = map[int][2]int{
 	28: {33, 2028}, // ConnectX-7
 }
 
-// firmware notes old firmware. Faults of firmware aren't published in a form that can be
-// looked up, and an upgrade is the first thing that its maker asks for.
+// firmware notes old firmware. Firmware faults aren't published in a form that can be
+// looked up, and the vendor first asks for an upgrade.
 func (e *exam) firmware(d *device) {
 	file := d.sys + "/fw_ver"
 	version := e.host.read(file)

@@ -10,12 +10,12 @@ import (
 // A gid is an entry of a port's GID table.
 type gid struct {
 	index  int
-	addr   netip.Addr // IPv4 if it stands for an IPv4 address
+	addr   netip.Addr // IPv4 if the GID encodes an IPv4 address
 	typ    string     // as in sysfs
-	netDev string     // "" if there is none, or in another network namespace
+	netDev string     // "" if there is none, or it is in another network namespace
 }
 
-// The types of GIDs, as sysfs has them. On InfiniBand it is the first.
+// The types of GIDs in sysfs. InfiniBand has the first.
 const (
 	rocev1 = "IB/RoCE v1"
 	rocev2 = "RoCE v2"
@@ -43,8 +43,8 @@ func has(table []gid, typ string) bool {
 	return slices.ContainsFunc(table, func(g gid) bool { return g.typ == typ })
 }
 
-// A Choice is the GID index that each program chooses for a port when the user says
-// nothing. -1 means that it finds none.
+// A Choice has the GID index that each program chooses for a port by
+// default. -1 means that the program finds none.
 type Choice struct {
 	Take     int    `json:"take"` // the index that a program should take
 	Address  string `json:"address"`
@@ -202,7 +202,7 @@ func (e *exam) gids(p *port) {
 	}
 }
 
-// noRoutable reports that an active port has no GID, or only link-local ones.
+// noRoutable reports that an active port has no GID, or only link-local GIDs.
 func (e *exam) noRoutable(p *port) {
 	h := e.host
 	gids := "no GIDs"
@@ -229,8 +229,8 @@ func (e *exam) noRoutable(p *port) {
 	f.Advice = "ADDRESS/PREFIX stands for this host's address in the port's network."
 }
 
-// addressedElsewhere reports whether another port of the host can be reached, and this one
-// wasn't asked for.
+// addressedElsewhere reports whether another port of the host can be reached, and this port
+// was not requested.
 func (e *exam) addressedElsewhere(p *port) bool {
 	if e.opts.Device != "" {
 		return false

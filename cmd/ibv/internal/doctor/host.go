@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// A Host is what the checks read: files below a root directory, and a System for what is
+// A Host is the checks' source of facts: files below a root directory, and a System for facts that are
 // not in files.
 type Host struct {
 	Root string
 	System
 }
 
-// A System answers what no file says.
+// A System provides facts that are not in files.
 type System interface {
 	// Node examines a device node.
 	Node(path string) Node
@@ -34,20 +34,20 @@ type System interface {
 
 // A Node is the state of a device node.
 type Node struct {
-	Missing error  // why the node can't be examined: it usually doesn't exist
+	Missing error  // why the node can't be examined, usually because it doesn't exist
 	Mode    string // as ls prints it
 	Owner   string
-	Dev     string // major and minor number, as in sysfs; "" if it is no device
+	Dev     string // major and minor number, as in sysfs; "" if it is not a device
 	Open    error  // why it can't be opened for reading and writing
 }
 
-// An Answer is what the kernel says about an opened device.
+// An Answer is the kernel's answer about an opened device.
 type Answer struct {
 	Ports []PortAnswer // from port 1
-	ODP   bool         // the device pages on demand
+	ODP   bool         // the device supports on-demand paging
 }
 
-// A PortAnswer is what the kernel says about a port of an opened device.
+// A PortAnswer is the kernel's answer about a port of an opened device.
 type PortAnswer struct {
 	ActiveMTU, MaxMTU int // bytes
 }

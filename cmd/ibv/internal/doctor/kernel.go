@@ -2,7 +2,7 @@ package doctor
 
 import "slices"
 
-// kernelFaults notes faults of the running kernel that programs meet.
+// kernelFaults notes faults of the running kernel that affect programs.
 func (e *exam) kernelFaults() {
 	major, minor := e.host.kernel()
 	odp := false
@@ -17,7 +17,7 @@ func (e *exam) kernelFaults() {
 }
 
 // rxeApart notes that rxe devices don't reach each other. A host drops IPv4 packets and ARP that
-// come from its own addresses, on interfaces that aren't told to accept them.
+// come from its own addresses, on interfaces that aren't configured to accept them.
 func (e *exam) rxeApart() {
 	var names, refuse []string
 	for _, d := range e.devices {

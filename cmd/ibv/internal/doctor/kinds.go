@@ -6,7 +6,7 @@ type Kind struct {
 	Note    bool   // it leaves the host healthy
 	Title   string // what is wrong
 	LeadsTo string // what follows from it
-	Mend    string // how it is mended
+	Mend    string // how to mend it
 }
 
 // Kinds are all kinds of findings, by subject.
@@ -165,7 +165,7 @@ var (
 		LeadsTo: "Wrong data, without an error.", Mend: "no on-demand paging"})
 )
 
-// What happens while doctor looks.
+// Events during the examination.
 var (
 	retransmissions = kind(Kind{ID: "retransmissions", Title: "packets are sent again",
 		LeadsTo: "Latency of milliseconds, and less bandwidth.", Mend: "find out where packets are lost: ibv doctor --peer HOST"})

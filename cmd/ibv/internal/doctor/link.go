@@ -18,15 +18,15 @@ func (e *exam) link(p *port) {
 		return
 	}
 	// "2.5 Gb/sec (1X SDR)". InfiniBand cables have four lanes. Cables that split a switch's
-	// port leave two to each end.
+	// port have two lanes for each end.
 	inside := strings.Trim(p.rate[strings.IndexByte(p.rate, '(')+1:], ")")
 	width, speed, _ := strings.Cut(inside, " ")
-	if width == "1X" && speed != "NDR" && speed != "XDR" { // of these, one lane is a product
+	if width == "1X" && speed != "NDR" && speed != "XDR" { // there are products with one lane of these
 		f := e.addToPort(p, linkNarrow, "the link uses one of its lanes only")
 		f.evidence(p.sys+"/rate", p.rate)
 		f.Advice = "The cable or its transceiver is likely bad. Train the link anew: ibportstate -D 0 1 reset; mlxlink -d " + p.dev.name + " says more."
 	}
-	// Each mlx5 card can do FDR at least, and switches that can't do QDR are gone.
+	// Each mlx5 card supports at least FDR, and switches without QDR are no longer in use.
 	if p.dev.driver == "mlx5_core" && (speed == "SDR" || speed == "DDR") && width != "1X" {
 		f := e.addToPort(p, linkSlowIB, "the link runs at %s, which is less than the card's FDR or more", p.rate)
 		f.evidence(p.sys+"/rate", p.rate)

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// typicalMemlock is what typical programs register at least: NCCL, UCX and MPI have
+// typicalMemlock is the memory that typical programs at least register: NCCL, UCX and MPI have
 // pools of some tens of MiB. systemd's default limit is 8 MiB.
 const typicalMemlock = 64 << 20
 
@@ -49,7 +49,7 @@ func (e *exam) memlock() {
 }
 
 // ownsHost reports whether this process is in the first user namespace. A capability of
-// another one doesn't lift the limit.
+// another namespace doesn't lift the limit.
 func (h *Host) ownsHost() bool {
 	words := strings.Join(strings.Fields(h.read("/proc/self/uid_map")), " ")
 	return words == "" || words == "0 0 4294967295"

@@ -129,8 +129,8 @@ func (e *exam) noDevices() {
 	f.Advice = "A software device (Soft-RoCE) needs an Ethernet interface with an address."
 }
 
-// ethernet returns an Ethernet interface with an address: a card if there is one, but
-// rather anything than wireless.
+// ethernet returns an Ethernet interface with an address: a card if there is one, and
+// a wireless interface only if there is no other.
 func (h *Host) ethernet() string {
 	found, rank := "", 0
 	for _, n := range h.list("/sys/class/net") {
@@ -152,7 +152,7 @@ func (h *Host) ethernet() string {
 	return found
 }
 
-// uverbs checks the module that programs talk to.
+// uverbs checks the module ib_uverbs, which programs use.
 func (e *exam) uverbs() {
 	if e.host.has("/sys/class/infiniband_verbs") {
 		return

@@ -1,6 +1,6 @@
 package doctor
 
-// mounts checks that /sys and /proc are there. It reports whether /sys is: without it,
+// mounts checks that /sys and /proc are mounted. It reports whether /sys is: without it,
 // nothing else can be examined.
 func (e *exam) mounts() bool {
 	if !e.host.has("/sys/class") {

@@ -6,9 +6,9 @@ import (
 	"github.com/goverbs/goverbs/ib"
 )
 
-// roceHeaders are the bytes of a packet's payload that the kernel sets aside for headers
+// roceHeaders is the number of bytes that the kernel reserves for headers
 // when it computes the active MTU (rdma/ib_addr.h, iboe_get_mtu): GRH, UDP, BTH, the
-// headers of XRC and atomics, and the ICRC. rxe sets aside fewer.
+// headers of XRC and atomics, and the ICRC. rxe reserves fewer.
 const roceHeaders = 40 + 8 + 12 + 4 + 28 + 4
 
 // mtu checks the MTU of an active port.

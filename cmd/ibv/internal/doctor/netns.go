@@ -1,7 +1,7 @@
 package doctor
 
 // netns checks that the port's network interface is in this network namespace. A shared
-// RDMA device is visible in all.
+// RDMA device is visible in all namespaces.
 func (e *exam) netns(p *port) {
 	if !p.ethernet || p.netDev == "" || e.host.has(p.net("")) {
 		return

@@ -90,8 +90,8 @@ func (e *exam) otherNode(than *device) bool {
 	return false
 }
 
-// openable checks that a device node exists, is the right one and can be opened. The file
-// in /sys has its number.
+// openable checks that a device node exists, has the right number and can be opened. The file
+// numbers in /sys has the number.
 func (e *exam) openable(d *device, path, numbers string) bool {
 	add := func(k *Kind, what string, args ...any) *Finding {
 		if d != nil {

@@ -13,14 +13,14 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The two ends talk over TCP. The client asks, the server does it and answers, one
-// question at a time. Both are JSON. What the client itself has to do, it does with the
+// The two ends exchange JSON over TCP. The client sends questions, one at a time. The
+// server executes each and answers. The client executes its own part of the test with the
 // same code.
 
-// version is that of the questions and answers.
+// version is the version of the questions and answers.
 const version = 2
 
-// Both ends may be talked to by anybody. These are the limits of what they take.
+// Limits of both ends, because anybody may connect to them.
 const (
 	mostClients  = 8       // at a time
 	mostQuestion = 4 << 10 // bytes
@@ -42,7 +42,7 @@ type question struct {
 
 type answer struct {
 	Error     string     `json:"error,omitempty"`
-	Lacks     bool       `json:"lacks,omitempty"` // the error is that the device can't do it
+	Lacks     bool       `json:"lacks,omitempty"` // the device lacks the feature, which is the error
 	Facts     *Facts     `json:"facts,omitempty"`
 	Report    *Report    `json:"report,omitempty"`
 	Endpoints *endpoints `json:"endpoints,omitempty"`
@@ -130,7 +130,7 @@ func (e *end) try(q question, a *answer) (err error) {
 	return fmt.Errorf("unknown question %q", q.Do)
 }
 
-// Serve answers the clients of a listener, until it is closed. progress is told of each; one call
+// Serve answers the clients of a listener, until it is closed. It calls progress for each client, one call
 // at a time.
 func Serve(h *Host, o Options, gid int, l net.Listener, progress func(string)) error {
 	var mu sync.Mutex
@@ -153,7 +153,7 @@ func Serve(h *Host, o Options, gid int, l net.Listener, progress func(string)) e
 	return door.Open(l)
 }
 
-// greet answers the first question. What asks another one is no client.
+// greet answers the first question. A peer with another first question is not a client.
 func greet(c net.Conn) (*stranger.Wire, error) {
 	w := stranger.NewWire(c, mostQuestion)
 	var q question
@@ -173,8 +173,8 @@ func greet(c net.Conn) (*stranger.Wire, error) {
 	return w, nil
 }
 
-// serveOne answers a client. One that is gone without a word, or stays for long, must not keep the
-// server from others.
+// serveOne answers a client. It limits the time of a client that is silent or stays for long, for the sake of
+// other clients.
 func serveOne(h *Host, o Options, gid int, w *stranger.Wire) error {
 	e := &end{host: h, opts: o, gid: gid}
 	defer e.close()
@@ -190,7 +190,7 @@ func serveOne(h *Host, o Options, gid int, w *stranger.Wire) error {
 	return fmt.Errorf("the client has been here for %v", mostVisit)
 }
 
-// A side is an end that can be asked: this one, or the peer.
+// A side executes questions on one end: this end, or the peer.
 type side func(question) (answer, error)
 
 // A client examines this host and a peer.
@@ -201,7 +201,7 @@ type client struct {
 	wait        int // milliseconds, for what may not arrive
 }
 
-// ExaminePeer examines this host, the peer that the connection leads to, and what arrives
+// ExaminePeer examines this host and the peer of the connection, and tests which messages arrive
 // between them. The GID indices are the user's choices for this end and the peer, or -1.
 func ExaminePeer(h *Host, o Options, gid, peerGID int, host string, dial func() (net.Conn, error)) (*Report, error) {
 	e := &end{host: h, opts: o, gid: gid}
@@ -245,10 +245,10 @@ func ExaminePeer(h *Host, o Options, gid, peerGID int, host string, dial func() 
 	return x.report, nil
 }
 
-// longStatus is the most bytes of a completion's status.
+// longStatus is the maximum length of a completion's status, in bytes.
 const longStatus = 100
 
-// check checks that an answer is one to the question.
+// check checks that an answer fits the question.
 func (a *answer) check(q question) error {
 	if a.Error != "" {
 		return nil
@@ -305,7 +305,7 @@ func (x *client) run(gid, peerGID int) error {
 	if err != nil && theirs.Error == "" {
 		return err
 	}
-	// A host that is slow to answer is slow to send, too.
+	// A host that answers slowly also sends slowly.
 	x.wait = int(min(2*time.Second+2*time.Since(begin), mostWait) / time.Millisecond)
 	examined, err := x.there(question{Do: "examine"})
 	if err != nil {
@@ -340,7 +340,7 @@ func (x *client) run(gid, peerGID int) error {
 	return nil
 }
 
-// measure finds out what arrives.
+// measure tests which messages arrive.
 func (x *client) measure() error {
 	m := x.reach
 	here, there, err := x.meet(m.Here.GIDIndex, m.There.GIDIndex)
@@ -387,7 +387,7 @@ func (x *client) measure() error {
 		}
 	}
 	for _, w := range ways {
-		// A connection would only take long to fail, and say nothing new.
+		// A connection would take long to fail, and give no new information.
 		if shots-min(w.Small, w.Full) > few {
 			return nil
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Facts are what two ends compare.
+// Facts are the settings that two ends compare.
 type Facts struct {
 	Device       string   `json:"device"`
 	Port         int      `json:"port"`
@@ -24,8 +24,8 @@ type Facts struct {
 	GIDs         []int    `json:"gids"` // the indices of all GIDs
 }
 
-// facts returns the facts about a device's first active port, with a GID, or the one that
-// a program should take if gidIndex is negative.
+// facts returns the facts about a device's first active port, with the given GID. If gidIndex is negative, it
+// takes the GID that a program should take.
 func (h *Host) facts(name string, gidIndex int) (Facts, error) {
 	for _, d := range h.devices() {
 		if name != "" && d.name != name && !slices.Contains(d.netDevs(), name) {
@@ -89,8 +89,8 @@ func (h *Host) portFacts(p *port, gidIndex int) (Facts, error) {
 	return f, nil
 }
 
-// trafficClass returns the traffic class that is configured for a port: that of the
-// connection manager, or that of all queue pairs, which only NVIDIA's driver has.
+// trafficClass returns the traffic class that is configured for a port: of the
+// connection manager, or of all queue pairs, which only NVIDIA's driver has.
 func (h *Host) trafficClass(p *port) int {
 	all := h.read(fmt.Sprintf("/sys/class/infiniband/%s/tc/%d/traffic_class", p.dev.name, p.number))
 	if _, value, ok := strings.Cut(all, "tclass="); ok {
@@ -103,8 +103,8 @@ func (h *Host) trafficClass(p *port) int {
 	return n
 }
 
-// compare adds the findings about what the ends have set up differently. It reports
-// whether they may reach each other all the same.
+// compare adds findings about settings that differ between the ends. It reports
+// whether the ends may reach each other nevertheless.
 func (r *Report) compare(here, there Facts) bool {
 	differ := func(k *Kind, what string, of func(Facts) string) *Finding {
 		f := r.add(k, "%s", what)
@@ -161,8 +161,8 @@ func as16(a netip.Addr) []byte {
 	return b[:]
 }
 
-// partners reports whether two ports have a partition in common of which one is a full
-// member at least.
+// partners reports whether two ports have a partition in common of which at least one is a full
+// member.
 func partners(a, b []uint16) bool {
 	for _, x := range a {
 		for _, y := range b {
@@ -174,7 +174,7 @@ func partners(a, b []uint16) bool {
 	return false
 }
 
-// A peer's facts end up in commands that people run. These are the limits.
+// Limits of a peer's facts, because commands for the user contain them.
 const (
 	mostGIDs   = 1024
 	longName   = 64
@@ -186,7 +186,7 @@ func isName(s string) bool {
 	return s != "" && len(s) <= longName && s[0] != '-' && strings.Trim(s, nameLetter) == ""
 }
 
-// check checks the facts that a peer tells.
+// check checks the facts of a peer.
 func (f *Facts) check() error {
 	addr, err := netip.ParseAddr(f.GID)
 	switch {

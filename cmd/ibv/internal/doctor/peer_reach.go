@@ -2,23 +2,23 @@ package doctor
 
 import "fmt"
 
-// shots is how many packets are sent of a kind. So few fit every queue.
+// shots is the number of packets of each kind. They fit in every queue.
 const shots = 20
 
-// few is how many may get lost of them.
+// few is how many of them may get lost.
 const few = shots / 10
 
-// A Way is what arrived in one direction.
+// A Way counts what arrived in one direction.
 type Way struct {
 	UDP   int    `json:"udp"`   // ordinary UDP packets between the GIDs' addresses; -1 if not tried
 	Small int    `json:"small"` // datagrams of a few bytes
 	Full  int    `json:"full"`  // datagrams of the full MTU
-	RC    string `json:"rc"`    // "ok", "" if not tried, or what went wrong with a small message
+	RC    string `json:"rc"`    // "ok", "" if not tried, or the error of a small message
 	Large string `json:"large"` // the same of a message of many packets
 	Stuck bool   `json:"stuck"` // datagrams didn't leave: the sender's own host drops them
 }
 
-// Reach is what the ends found out about each other.
+// Reach is the result of the test between the ends.
 type Reach struct {
 	Host  string `json:"host"`
 	Here  Facts  `json:"here"`
@@ -32,7 +32,7 @@ type Reach struct {
 	Instead *[2]int `json:"instead,omitempty"`  // GID indices, here and there, that work
 }
 
-// diagnose adds the finding that explains what arrived, if not all did.
+// diagnose adds the finding that explains which packets got lost.
 func (r *Report) diagnose(m *Reach) {
 	if m.Untried != "" {
 		return
@@ -56,7 +56,7 @@ func (r *Report) diagnose(m *Reach) {
 	}
 	gids := fmt.Sprintf("%s here, %s there", m.Here.GID, m.There.GID)
 
-	// Nothing can be said about packets without a path.
+	// Without a path, the packets show nothing.
 	dead := m.Out.Small == 0 && m.Back.Small == 0
 	switch {
 	case m.Instead != nil:

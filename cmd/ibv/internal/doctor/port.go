@@ -31,8 +31,8 @@ func (e *exam) netDevElsewhere(p *port) bool {
 	return false
 }
 
-// spare reports whether nothing suggests that the port is to be used: another port is
-// active, and this one has no address.
+// spare reports whether the port seems unused: another port is
+// active, and this port has no address.
 func (e *exam) spare(p *port) bool {
 	if p.netDev != "" && len(e.host.reachable(p.netDev)) > 0 {
 		return false

@@ -35,7 +35,7 @@ type probe struct {
 	to   netip.AddrPort // the peer's socket, if it has one
 }
 
-// endpoints are what a peer must know of a probe.
+// endpoints has what a peer needs to know of a probe.
 type endpoints struct {
 	UD, RC verbs.Endpoint
 	UDP    string // the socket's address, "" without one
@@ -122,12 +122,12 @@ func (p *probe) meet(peer endpoints) error {
 		if p.to, err = netip.ParseAddrPort(peer.UDP); err != nil {
 			return fmt.Errorf("%.64q is not an address", peer.UDP)
 		}
-		// The server must not send to just anybody.
+		// The server must not send to arbitrary addresses.
 		if p.to.Addr().Unmap().WithZone("") != peer.UD.GID.Addr().Unmap() {
 			return fmt.Errorf("%v is not the address of the GID %v", p.to, peer.UD.GID)
 		}
 		if p.to.Addr().Zone() != "" {
-			// The peer's name of the link means nothing here.
+			// The peer's zone has no meaning on this host.
 			p.to = netip.AddrPortFrom(p.to.Addr().WithZone(p.gid.NetDev), p.to.Port())
 		}
 	}
@@ -161,8 +161,8 @@ func (p *probe) expect(size int) error {
 	return nil
 }
 
-// drain makes room in the receive queue: it takes back what earlier messages left. Only a
-// new state of the queue pair does.
+// drain empties the receive queue of receives that earlier messages left. Only a state change of
+// the queue pair can do so.
 func (p *probe) drain() error {
 	if err := p.ud.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (p *probe) drain() error {
 }
 
 // fire sends datagrams of a size, and waits for their completion. It reports whether they
-// left: rxe tries for ever to send what its own host's firewall drops.
+// left: rxe retries for ever if its own host's firewall drops them.
 func (p *probe) fire(size int, wait time.Duration) (left bool, err error) {
 	for range shots {
 		wr := verbs.SendWR{Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.mr.SGE(0, size)}, AH: p.ah, RemoteQPN: p.peer.QPN, RemoteQKey: probeQKey}
@@ -209,7 +209,7 @@ func (p *probe) fire(size int, wait time.Duration) (left bool, err error) {
 	return true, nil
 }
 
-// arrived waits for the messages, and returns how many came.
+// arrived waits for the messages, and returns how many arrived.
 func (p *probe) arrived(wait time.Duration) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -234,7 +234,7 @@ func (p *probe) fireUDP() error {
 		return errors.New("the peer's socket is not known")
 	}
 	for range shots {
-		// An error comes from an earlier packet, which just didn't arrive.
+		// An error comes from an earlier packet, which counts as lost.
 		_, _ = p.udp.WriteToUDPAddrPort([]byte(udpText), p.to)
 	}
 	return nil
@@ -242,7 +242,7 @@ func (p *probe) fireUDP() error {
 
 const udpText = "ibv doctor"
 
-// arrivedUDP is arrived for ordinary packets. Those of others don't count.
+// arrivedUDP is arrived for ordinary packets. Packets of other senders don't count.
 func (p *probe) arrivedUDP(wait time.Duration) (int, error) {
 	deadline := time.Now().Add(wait)
 	buffer := make([]byte, 64)
@@ -267,7 +267,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// send sends a message over the connection. The result is "ok" or what the completion says.
+// send sends a message over the connection. The result is "ok" or the completion's status.
 func (p *probe) send(size int) (string, error) {
 	wr := verbs.SendWR{WRID: 99, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.mr.SGE(0, size)}}
 	if _, err := p.rc.PostSend(wr); err != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Text writes the report for people.
+// Text writes the report as text.
 func (r *Report) Text(w io.Writer) {
 	for _, d := range r.Devices {
 		for _, p := range d.Ports {
@@ -87,7 +87,7 @@ func (f Facts) String() string {
 	return s
 }
 
-// text writes what arrived in a direction.
+// text writes the counts of a direction.
 func (y *Way) text(w io.Writer, name string, r *Reach) {
 	fmt.Fprintf(w, "%-7s %d of %d small datagrams, %d of %d full ones", name+":", y.Small, r.Sent, y.Full, r.Sent)
 	if y.UDP >= 0 {

@@ -12,8 +12,8 @@ const (
 	buckets = (topBits-subBits-1)<<subBits + 2*halves
 )
 
-// A Histogram counts values, such as nanoseconds. Its size doesn't depend on how many
-// there are. The zero Histogram is empty. One goroutine at a time may use it.
+// A Histogram counts values, such as nanoseconds. Its size doesn't depend on their
+// number. The zero Histogram is empty. One goroutine at a time may use it.
 type Histogram struct {
 	counts [buckets]uint64
 	n      uint64
@@ -37,7 +37,7 @@ func middle(i int) int64 {
 	return int64(i-shift<<subBits)<<shift + 1<<(shift-1)
 }
 
-// Add counts a value. One below 0 counts as 0.
+// Add counts a value. A value below 0 counts as 0.
 func (h *Histogram) Add(v int64) {
 	if v = max(v, 0); v > h.most {
 		h.most = v
@@ -49,15 +49,15 @@ func (h *Histogram) Add(v int64) {
 	h.counts[index(min(v, 1<<topBits-1))]++
 }
 
-// Count returns how many values there are.
+// Count returns the number of values.
 func (h *Histogram) Count() uint64 { return h.n }
 
 // Least and Most return the least and the largest value.
 func (h *Histogram) Least() int64 { return h.least }
 func (h *Histogram) Most() int64  { return h.most }
 
-// At returns the value that has rank others before it, if the values are sorted. It is
-// within 0.1 % of it. The rank must be less than Count.
+// At returns the value at index rank of the sorted values, within 0.1 %.
+// The rank must be less than Count.
 func (h *Histogram) At(rank uint64) int64 {
 	for i, n := range h.counts {
 		if rank < n {
@@ -69,7 +69,7 @@ func (h *Histogram) At(rank uint64) int64 {
 }
 
 // Quantile returns the least value that at least the fraction q of the values doesn't
-// exceed. q is from 0 to 1. Of no values, it is 0.
+// exceed. q is from 0 to 1. Without values, it returns 0.
 func (h *Histogram) Quantile(q float64) int64 {
 	if h.n == 0 {
 		return 0

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// What says how much Print prints.
+// What selects the output of Print.
 type What int
 
 const (
@@ -18,7 +18,7 @@ const (
 )
 
 // Print prints one device, or all if the name is "", as ibstat does. A port other than -1
-// restricts it to that.
+// restricts the output to that port.
 func (c Class) Print(w io.Writer, name string, port int, what What) error {
 	names, all := []string{name}, name == ""
 	if all {
@@ -32,7 +32,7 @@ func (c Class) Print(w io.Writer, name string, port int, what What) error {
 		if err != nil {
 			return err
 		}
-		// Other types than InfiniBand's are not ibstat's.
+		// ibstat lists only InfiniBand's node types.
 		if t := dev.number("node_type"); (t < 1 || t > 3) && all {
 			continue
 		} else if t < 1 || t > 3 {

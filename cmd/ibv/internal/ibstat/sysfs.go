@@ -16,7 +16,7 @@ import (
 // A Class is the folder of the RDMA devices.
 type Class string
 
-// System is the kernel's.
+// System is the kernel's Class.
 const System Class = "/sys/class/infiniband"
 
 var errNoDevices = errors.New("no RDMA devices: the kernel has no driver for one loaded")

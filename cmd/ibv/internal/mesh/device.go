@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// devices are a meter: the rails of this host.
+// devices implements meter with the rails of this host.
 type devices struct {
 	all     []*port
 	gid     int // index, or -1
@@ -93,7 +93,7 @@ func (d *devices) openPort(name string) (p *port, err error) {
 	return &port{dev, attr, gid}, err
 }
 
-// choose returns the GID to use: the one that was asked for, or the one that reaches farthest.
+// choose returns the GID to use: the requested GID, or the GID with the widest reach.
 func (d *devices) choose(dev *verbs.Device) (verbs.GIDEntry, error) {
 	if d.gid >= 0 {
 		return dev.QueryGID(portIndex, d.gid)
@@ -119,8 +119,7 @@ func (d *devices) rails() (all []Rail) {
 	return all
 }
 
-// open makes a queue pair. The memory's first half is written by this side, the second half by
-// the peer.
+// open creates a queue pair. This side writes the memory's first half, the peer the second half.
 func (d *devices) open(rail, size int) (_ *endpoint, err error) {
 	if err := d.close(); err != nil {
 		return nil, err
@@ -165,7 +164,7 @@ func (d *devices) open(rail, size int) (_ *endpoint, err error) {
 var errNotOpen = errors.New("there is no connected queue pair")
 
 // Retries end after a second on rxe, and after at most four with adapters, which may wait four
-// times as long. Of rxe, 7 would be for ever: a peer that has died would never be missed.
+// times as long. With 7, rxe would retry for ever, and never notice that a peer has died.
 const (
 	ackTimeout = 100 * time.Millisecond
 	retries    = 6
@@ -206,7 +205,7 @@ func (l *link) close() (err error) {
 	return err
 }
 
-// Reads of latency: the first ones find caches cold.
+// Numbers of reads in a latency test. The first reads only warm the caches.
 const (
 	warmUp    = 10
 	mostReads = 2000
@@ -238,7 +237,7 @@ func (d *devices) latency(limit time.Duration) (*Latency, error) {
 	return &Latency{oneWay(0.5), oneWay(0.99)}, nil
 }
 
-// idle is how long nothing may complete. The queue pair's own retries end sooner.
+// idle is the limit of the wait for a completion. The queue pair's own retries end sooner.
 const idle = 5 * time.Second
 
 // poll waits for completions.

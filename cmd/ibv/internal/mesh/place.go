@@ -1,5 +1,5 @@
-// Package mesh measures the network between all pairs of hosts. One process runs on each of
-// them, as one rank. The rank 0 decides who measures when, and collects the results.
+// Package mesh measures the network between all pairs of hosts. One process runs on each
+// host, as one rank. Rank 0 decides which ranks measure when, and collects the results.
 package mesh
 
 import (
@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// A Place says which of the processes this is, and where rank 0 is.
+// A Place has the rank of this process, and the address of rank 0.
 type Place struct {
 	Rank, Size int
 	Root       string // host of rank 0
-	By         string // who says so
+	By         string // the source of this, such as a launcher
 }
 
-// Given is what the command line says. Rank and Size are -1 if it doesn't.
+// Given has the values of the command line. Rank and Size are -1 if they are not given.
 type Given struct {
 	Rank, Size int
 	Root       string
-	Hosts      string // with commas or spaces; their order is that of the ranks
+	Hosts      string // separated by commas or spaces, in the order of ranks
 }
 
 // A launcher numbers processes in the environment.
@@ -167,7 +167,7 @@ func firstNode(list string) string {
 	return list[:end] + number + after
 }
 
-// Addresses returns this host's.
+// Addresses returns this host's addresses.
 func Addresses() (all []netip.Addr) {
 	found, _ := net.InterfaceAddrs()
 	for _, a := range found {

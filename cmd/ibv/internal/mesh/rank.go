@@ -19,14 +19,14 @@ const mostMessage = 16 << 10
 
 func newWire(conn net.Conn) *stranger.Wire { return stranger.NewWire(conn, mostMessage) }
 
-// A challenge is the first message of all, from rank 0. A rank answers with a hello, and rank 0 with
+// A challenge is the first message, sent by rank 0. A rank answers with a hello, and rank 0 with
 // an order: welcome or leave. Both prove that they have the key of the mesh.
 type challenge struct {
 	Nonce string `json:"nonce"`
 }
 
-// proof returns what only one that has the key can say. The nonces are the other side's, then this
-// side's.
+// proof returns bytes that only a process with the key can compute. The nonces are the other side's, then
+// this side's.
 func proof(key []byte, who, theirs, mine string) []byte {
 	h := hmac.New(sha256.New, key)
 	fmt.Fprintf(h, "%s %q %q", who, theirs, mine)
@@ -44,14 +44,14 @@ type hello struct {
 	Error string `json:"error,omitempty"` // why the rank can't take part
 }
 
-// A Rail is one port of a host. Ranks measure those with the same number with each other.
+// A Rail is one port of a host. Ranks measure between rails with the same number.
 type Rail struct {
 	Device string  `json:"device"`
 	Link   string  `json:"link"`
 	Gbits  float64 `json:"gbits"`
 }
 
-// An order is what rank 0 tells a rank to do. A rank does one at a time.
+// An order is a command of rank 0 to a rank. A rank executes one order at a time.
 type order struct {
 	Do    string `json:"do"`              // welcome, leave, open, connect, latency, bandwidth, close or end
 	Why   string `json:"why,omitempty"`   // of leave
@@ -67,7 +67,7 @@ type durationMS int64
 
 func (d durationMS) duration() time.Duration { return time.Duration(d) * time.Millisecond }
 
-// An answer says how an order went.
+// An answer is the result of an order.
 type answer struct {
 	Error    string    `json:"error,omitempty"`
 	Endpoint *endpoint `json:"endpoint,omitempty"`
@@ -75,14 +75,14 @@ type answer struct {
 	Gbits    float64   `json:"gbits,omitempty"`
 }
 
-// An endpoint is what a rank must know of its peer.
+// An endpoint has what a rank's peer needs to connect.
 type endpoint struct {
 	verbs.Endpoint
 	Addr uint64 `json:"addr"`
 	RKey uint32 `json:"rkey"`
 }
 
-// A Latency is half of the time of a read, in µs: one way.
+// A Latency has one-way times in µs: half of the time of a read.
 type Latency struct {
 	Median float64 `json:"median"`
 	P99    float64 `json:"p99"`
@@ -98,7 +98,7 @@ type meter interface {
 	close() error
 }
 
-// who is what the proof of a rank is about.
+// who returns the part of a rank's proof that identifies the rank.
 func (h *hello) who() string { return fmt.Sprintf("rank %d of %d", h.Rank, h.Size) }
 
 const whoLeads = "rank 0"
@@ -131,7 +131,7 @@ func join(w *stranger.Wire, me hello, key []byte, limit time.Duration) error {
 // answering is how long a rank may take to send an answer.
 const answering = time.Minute
 
-// serve is a rank: it does what rank 0 orders until rank 0 ends the connection. TCP notices if rank 0
+// serve executes rank 0's orders until rank 0 ends the connection. TCP notices if rank 0
 // is lost.
 func serve(w *stranger.Wire, m meter) error {
 	defer m.close()
@@ -156,7 +156,7 @@ func serve(w *stranger.Wire, m meter) error {
 	}
 }
 
-// Limits of what rank 0 may order.
+// Limits of rank 0's orders.
 const (
 	MinBytes = 8
 	MaxBytes = 1 << 30
@@ -190,7 +190,7 @@ func obey(m meter, o order) (a answer, err error) {
 	return a, err
 }
 
-// check checks that an answer is one to what was ordered.
+// check checks that an answer fits the order.
 func (a *answer) check(do string) error {
 	number := func(v, most float64) bool { return v == 0 || v >= 1e-9 && v <= most }
 	switch {

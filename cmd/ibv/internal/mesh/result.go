@@ -15,14 +15,14 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
 )
 
-// A Result is what --json prints, and --compare reads.
+// A Result is the object that --json prints and --compare reads.
 type Result struct {
 	Time  time.Time `json:"time"`
 	Bytes int       `json:"bytes"` // of a write
 	Hosts []Host    `json:"hosts"` // by rank
 	Links []Link    `json:"links"`
 	Slow  Slow      `json:"slow"`
-	Away  []string  `json:"turned_away,omitempty"` // processes that have come and aren't ranks of this mesh
+	Away  []string  `json:"turned_away,omitempty"` // processes that connected and aren't ranks of this mesh
 }
 
 // A Host is a rank.
@@ -30,7 +30,7 @@ type Host struct {
 	Rank  int    `json:"rank"`
 	Name  string `json:"host"` // with the rank if a host has several
 	Rails []Rail `json:"rails"`
-	Lost  string `json:"lost,omitempty"` // what has become of it
+	Lost  string `json:"lost,omitempty"` // why it is lost
 }
 
 // A Link is one rail between two ranks. Bandwidths are in Gb/s.
@@ -45,13 +45,13 @@ type Link struct {
 	Error   string   `json:"error,omitempty"`
 }
 
-// Slow is what is much slower than the rest.
+// Slow lists hosts and links that are much slower than the rest.
 type Slow struct {
 	Hosts []string `json:"hosts"`
-	Links []string `json:"links"` // between other hosts, with what is slow
+	Links []string `json:"links"` // links between other hosts, with the slow metrics
 }
 
-// name makes the hosts' names different, and judges.
+// name makes the hosts' names unique, and judges.
 func (r *Result) name() {
 	count := make(map[string]int)
 	for _, h := range r.Hosts {
@@ -82,7 +82,7 @@ var metrics = []metric{
 
 func (l *Link) measured() bool { return l.Error == "" && l.Latency != nil }
 
-// rails is the number of rails.
+// rails returns the number of rails.
 func (r *Result) rails() (n int) {
 	for _, l := range r.Links {
 		n = max(n, l.Rail+1)
@@ -90,12 +90,12 @@ func (r *Result) rails() (n int) {
 	return n
 }
 
-// A link is slow if it has so much more latency, or so much less bandwidth, than the median one.
+// Limits of slow links, relative to the median: factors of the latency and the bandwidth, and the least difference.
 const (
 	muchMore   = 1.5
 	leastMore  = 1.0 // µs
 	muchLess   = 0.8
-	fewestSeen = 3 // links, to know what is usual
+	fewestSeen = 3 // links needed for a median
 )
 
 func (r *Result) label(l *Link) string {
@@ -106,7 +106,7 @@ func (r *Result) label(l *Link) string {
 	return text
 }
 
-// judge finds what is slow. A host most of whose links are slow is slow itself.
+// judge finds slow hosts and links. A host is slow if more than two thirds of its links are slow.
 func (r *Result) judge() Slow {
 	s := Slow{Hosts: []string{}, Links: []string{}}
 	why := make(map[*Link][]string)
@@ -147,7 +147,7 @@ func (r *Result) judge() Slow {
 		}
 	}
 	if 2*len(bad) >= len(r.Hosts) {
-		clear(bad) // then slow is usual
+		clear(bad) // half of the hosts or more would be slow: then none is
 		s.Hosts = []string{}
 	}
 	for i := range r.Links {
@@ -175,7 +175,7 @@ func median(values []float64) float64 {
 	return (sorted[n/2] + sorted[(n-1)/2]) / 2
 }
 
-// Bad reports what must not be: a rank that is lost, or a link that could not be measured.
+// Bad returns an error if a rank is lost, or a link could not be measured.
 func (r *Result) Bad() error {
 	lost, failed := 0, 0
 	for _, h := range r.Hosts {
@@ -197,7 +197,7 @@ func (r *Result) Bad() error {
 	return nil
 }
 
-// Print prints the result for people.
+// Print prints the result as text.
 func (r *Result) Print(w io.Writer) {
 	fmt.Fprintf(w, "%d ranks, %d links, writes of %s\n", len(r.Hosts), len(r.Links), plot.Bytes(float64(r.Bytes)))
 	for rail := range r.rails() {
@@ -255,10 +255,10 @@ func ReadResult(name string) (*Result, error) {
 	return r, nil
 }
 
-// changed is the least share by which something must differ to be named.
+// changed is the smallest relative difference that Compare reports.
 const changed = 0.1
 
-// Compare says what has become worse or better since an earlier run, by the hosts' names.
+// Compare lists what has become worse or better since an earlier run, by the hosts' names.
 func (r *Result) Compare(before *Result) (lines []string) {
 	type key struct {
 		a, b string

@@ -23,14 +23,14 @@ type Settings struct {
 	Progress func(round, rounds int)
 }
 
-// A member is a rank as rank 0 sees it. One goroutine at a time uses it.
+// A member is rank 0's record of a rank. One goroutine at a time uses it.
 type member struct {
 	hello
-	wire *stranger.Wire // nil: it hasn't come
-	lost string         // why it takes part no longer
+	wire *stranger.Wire // nil: not connected
+	lost string         // why it no longer takes part; "" if it does
 }
 
-// order has a rank do something. A rank that doesn't answer in time is lost.
+// order sends an order to a rank, and returns the answer. A rank that doesn't answer in time is lost.
 func (m *member) order(o order, limit time.Duration) (a answer, err error) {
 	if m.lost != "" {
 		return a, fmt.Errorf("rank %d on %s %s", m.Rank, m.Host, m.lost)
@@ -60,13 +60,13 @@ const (
 	mostRails    = 32
 	mostHost     = 255 // bytes of a host's name
 	mostAway     = 8   // processes that are turned away and named
-	mostStranger = 64  // connections beside those of the ranks that may be silent at a time
+	mostStranger = 64  // silent connections at a time, besides those of the ranks
 )
 
-// unknown is the host of a rank that hasn't come.
+// unknown is the host of a rank that hasn't connected.
 const unknown = "an unknown host"
 
-// A gathering is what waits for the ranks.
+// A gathering is the wait for the ranks.
 type gathering struct {
 	key  []byte
 	size int
@@ -78,8 +78,8 @@ type gathering struct {
 	away    []string
 }
 
-// gather waits for the ranks but rank 0, which is own. Those that don't come are lost. Those that
-// don't belong to the mesh are turned away, and it says why.
+// gather waits for the ranks except rank 0, which is own. Ranks that don't connect are lost. Processes that
+// don't belong to the mesh are turned away. away lists them with the reasons.
 func gather(l net.Listener, own *member, size int, key []byte, wait time.Duration) (members []*member, away []string) {
 	g := &gathering{key: key, size: size, end: time.Now().Add(wait), members: make([]*member, size), missing: size - 1}
 	for i := range g.members {
@@ -98,11 +98,11 @@ func gather(l net.Listener, own *member, size int, key []byte, wait time.Duratio
 			}
 		},
 	}
-	_ = door.Open(l) // it is closed when all have come, or none may come any more
+	_ = door.Open(l) // closed when all ranks have connected, or the wait has ended
 	return g.members, g.away
 }
 
-// greet finds out which rank has come.
+// greet finds out which rank has connected.
 func (g *gathering) greet(conn net.Conn) (*member, error) {
 	m := &member{wire: newWire(conn)}
 	left := max(time.Until(g.end), 1)
@@ -133,7 +133,7 @@ func (g *gathering) greet(conn net.Conn) (*member, error) {
 	return nil, why
 }
 
-// take takes a rank that has come.
+// take records a rank that has connected.
 func (g *gathering) take(m *member) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,12 +159,12 @@ func (g *gathering) complete() bool {
 	return g.missing == 0
 }
 
-// telling is how long the few bytes may take that say whether a rank is welcome.
+// telling is the time limit for the few bytes that welcome a rank or turn it away.
 const telling = time.Second
 
-// turnAway tells one that has come why it can't take part.
+// turnAway sends a process the reason why it can't take part.
 func (g *gathering) turnAway(conn net.Conn, m *member, why error) {
-	_ = m.wire.Tell(order{Do: "leave", Why: why.Error()}, telling) // it may have left by itself
+	_ = m.wire.Tell(order{Do: "leave", Why: why.Error()}, telling) // it may have left already
 	m.wire.Close()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -173,7 +173,7 @@ func (g *gathering) turnAway(conn net.Conn, m *member, why error) {
 	}
 }
 
-// lead is rank 0's part: it has all pairs measured, and returns the results.
+// lead is rank 0's part: it lets all pairs measure, and returns the results.
 func lead(members []*member, away []string, s Settings) *Result {
 	r := &Result{Time: time.Now().Round(time.Second), Bytes: s.Bytes, Away: away}
 	hosts := make([]string, len(members))
@@ -266,7 +266,7 @@ func (l *Link) measure(a, b *member, s Settings) error {
 	return nil
 }
 
-// round leaves five digits.
+// round rounds to five digits.
 func round(v float64) float64 {
 	if v == 0 {
 		return 0
@@ -275,7 +275,7 @@ func round(v float64) float64 {
 	return math.Round(v*unit) / unit
 }
 
-// both orders something from two ranks at the same time.
+// both sends orders to two ranks at the same time.
 func both(a, b *member, toA, toB order, limit time.Duration) (atA, atB answer, err error) {
 	var errB error
 	var busy sync.WaitGroup
@@ -293,10 +293,10 @@ type Config struct {
 	Port    int      // where rank 0 listens
 	Key     []byte   // a secret of the processes; nil: anybody may be a rank
 	Devices []string // the rails; none: the first device with an active port
-	GID     int      // index; -1: the one that reaches farthest
+	GID     int      // index; -1: the GID with the widest reach
 }
 
-// Run takes part. Only rank 0 returns a result.
+// Run takes part in the measurement. Only rank 0 returns a result.
 func Run(c Config) (*Result, error) {
 	me := hello{Rank: c.Rank, Size: c.Size}
 	me.Host, _ = os.Hostname()
@@ -323,7 +323,7 @@ func Run(c Config) (*Result, error) {
 	return nil, serve(w, m)
 }
 
-// lead is rank 0.
+// lead runs rank 0.
 func (c *Config) lead(me hello, m meter, failed error) (*Result, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(c.Bind, fmt.Sprint(c.Port)))
 	if err != nil {
@@ -342,7 +342,7 @@ func (c *Config) lead(me hello, m meter, failed error) (*Result, error) {
 	return r, <-ended
 }
 
-// newOwn returns rank 0 as a rank like the others. Nobody else can take its place.
+// newOwn returns rank 0 as a member like the others. No other process can take its place.
 func newOwn(me hello, m meter, ended chan<- error) *member {
 	mine, theirs := net.Pipe()
 	go func() {
@@ -355,7 +355,7 @@ func newOwn(me hello, m meter, ended chan<- error) *member {
 // pause is the time between two attempts to reach rank 0.
 const pause = 100 * time.Millisecond
 
-// reach connects to rank 0, which may begin later, or have too many others before its door.
+// reach connects to rank 0, which may begin later, or be busy with too many other connections.
 func reach(address string, wait time.Duration, join func(w *stranger.Wire, limit time.Duration) error) (*stranger.Wire, error) {
 	for end := time.Now().Add(wait); ; time.Sleep(pause) {
 		conn, err := net.DialTimeout("tcp", address, wait)

@@ -6,8 +6,8 @@ type pair struct{ a, b int }
 // schedule returns rounds of pairs that may measure at the same time: no host is in two pairs
 // of a round. hosts has the host of each rank. Every two ranks are a pair once.
 func schedule(hosts []string) (rounds [][]pair) {
-	// In each round of a tournament, everybody has another opponent: one stays, and the
-	// others move on around a circle.
+	// A round-robin tournament: one host keeps its place, and the others move on around a
+	// circle, so that each host has another opponent in each round.
 	n := len(hosts)
 	players := n + n%2
 	for round := range players - 1 {

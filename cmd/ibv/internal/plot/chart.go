@@ -14,12 +14,12 @@ type Chart struct {
 	Series []Series
 }
 
-// An Axis says how values become places.
+// An Axis maps values to places.
 type Axis struct {
 	Label string
 	Log   bool
 	Ticks []Tick                 // none: round numbers
-	Name  func(v float64) string // of a round number; nil: as a number
+	Name  func(v float64) string // label of a round number; nil: the number
 }
 
 // A Tick is a labelled place of an axis.
@@ -32,14 +32,14 @@ type Tick struct {
 type Series struct {
 	Name   string
 	Points []Point
-	Band   []Range // behind the line
+	Band   []Range // drawn behind the line
 	Colour int     // series of one colour belong together
 	Dashed bool
 	Marks  bool // a dot at each point
 	Filled bool // down to the axis
 }
 
-// A Point is one of a line's.
+// A Point is a point of a line.
 type Point struct{ X, Y float64 }
 
 // A Range is a band's extent at one place.
@@ -70,8 +70,8 @@ func (s scale) at(v float64) float64 {
 	return s.from + (v-low)/(high-low)*(s.to-s.from)
 }
 
-// newScale finds the range of an axis. What has no logarithm has no place on an axis with
-// them.
+// newScale finds the range of an axis. On a logarithmic axis, it ignores values without a
+// logarithm.
 func newScale(a Axis, values []float64, from, to float64) scale {
 	s := scale{Axis: a, from: from, to: to}
 	if a.Log {
@@ -122,7 +122,7 @@ func (s scale) ticks(most int) (all []Tick) {
 		if len(all) >= 2 {
 			return all
 		}
-		all = nil // less than a decade: as on a plain axis
+		all = nil // less than a decade: ticks as on a linear axis
 	}
 	step := math.Pow(10, math.Floor(math.Log10((s.high-s.low)/float64(most))))
 	for _, m := range []float64{1, 2, 5, 10, 20} {
@@ -137,7 +137,7 @@ func (s scale) ticks(most int) (all []Tick) {
 	return all
 }
 
-// number writes a number with as many digits as it needs, and up to three.
+// number writes a number with as many digits as it needs, at most three.
 func number(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 1e6:

@@ -22,7 +22,7 @@ const (
 	cellTop  = 74
 )
 
-// cell is the size of a cell. Many cells are small, and have no text.
+// cell returns the size of a cell. If there are many cells, they are small, without text.
 func (h Heat) cell() (width, height float64) {
 	switch n := len(h.Names); {
 	case n <= 8:
@@ -44,7 +44,7 @@ func (h Heat) size() (width, height float64) {
 // The colours go from the worst value to the best.
 var ramp = [][3]float64{{178, 34, 52}, {240, 140, 70}, {252, 226, 150}, {150, 205, 190}, {40, 120, 165}}
 
-// shade returns the colour of a share of the way from the worst to the best, and that of
+// shade returns a colour between worst (0) and best (1), and the colour of
 // text on it.
 func shade(share float64) (colour, text string) {
 	at := min(max(share, 0), 1) * float64(len(ramp)-1)
@@ -123,7 +123,7 @@ func (h Heat) draw(c *canvas, top float64) {
 			}
 		}
 	}
-	// What the colours mean.
+	// The legend of colours.
 	x := cellLeft + float64(n)*w + 24
 	const steps, height = 24, 120.0
 	tall := min(height, float64(n)*t)

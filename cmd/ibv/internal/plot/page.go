@@ -29,8 +29,8 @@ const (
 	lineHeight = 18
 )
 
-// The colours of series, in their order. Readers who don't see red and green apart can tell
-// them apart.
+// The colours of series, in their order. Red–green colour-blind readers can distinguish
+// them.
 var colours = []string{"#1f6fb4", "#e07b00", "#2a9d74", "#a04b9b"}
 
 const (
@@ -48,7 +48,7 @@ func Check(name string) error {
 	return fmt.Errorf("%q ends neither with .svg nor with .html", name)
 }
 
-// WriteFile writes the page: as SVG or HTML, as its name ends.
+// WriteFile writes the page as SVG or HTML, by the ending of the name.
 func (p *Page) WriteFile(name string) error {
 	if err := Check(name); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (p *Page) html(svg []byte) []byte {
 		escape(p.Title), svg)
 }
 
-// escape returns a text as XML and HTML have it.
+// escape escapes a text for XML and HTML.
 func escape(s string) string {
 	for _, c := range [][2]string{{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {`"`, "&#34;"}} {
 		s = strings.ReplaceAll(s, c[0], c[1])

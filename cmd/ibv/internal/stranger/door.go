@@ -9,32 +9,32 @@ import (
 	"time"
 )
 
-// A Door lets peers in that connect to a listener. First each of them is greeted, and may be
-// anybody. Those that pass are served.
+// A Door serves peers that connect to a listener. Each peer is greeted first, and may be
+// anybody until then. Peers that pass are served.
 type Door[T any] struct {
-	// Most is how many peers are greeted at a time, and how many are served. Another one that
-	// comes takes the place of the one that is greeted for the longest time; nobody takes that
-	// of one that is served.
+	// Most limits the peers that are greeted at a time, and those that are served. Beyond it,
+	// a new connection ends the longest greeting. A peer that has been greeted is refused if
+	// Most peers are served.
 	Most int
 	// Greet finds out who a peer is.
 	Greet func(net.Conn) (T, error)
 	// Serve owns the connection of a peer that has been greeted.
 	Serve func(net.Conn, T)
-	// Refused is told why a peer wasn't served. It may be nil.
+	// Refused is called with the reason if a peer isn't served. It may be nil.
 	Refused func(net.Conn, error)
 
 	mu       sync.Mutex
-	greeting []net.Conn // in the order in which they have come
+	greeting []net.Conn // in the order of their arrival
 	serving  int
 	busy     sync.WaitGroup
 }
 
 var errFull = errors.New("too many others are here")
 
-// pause is how long a door waits when this side has no files or memory for another connection.
+// pause is how long a Door waits when this side lacks files or memory for another connection.
 const pause = 50 * time.Millisecond
 
-// Open lets peers in until the listener fails or is closed. It ends the greetings, and returns
+// Open serves peers until the listener fails or is closed. Then it ends the greetings, and returns
 // when the last peer has been served. The error is the listener's.
 func (d *Door[T]) Open(l net.Listener) error {
 	defer d.close()
@@ -102,12 +102,12 @@ func (d *Door[T]) close() {
 
 const (
 	waiting = 16 // peers that First greets at a time
-	named   = 8  // peers that its caller is told of
+	named   = 8  // peers that are reported to its caller
 )
 
-// First accepts connections until a peer has sent a first message of n bytes that is right, and
-// closes the listener. It returns that connection, whose next bytes are those after the message.
-// Refused is told of a few of the others, one call at a time.
+// First accepts connections until a peer has sent a first message of n bytes that right accepts, and
+// closes the listener. It returns that peer's connection, to be read after the message.
+// First calls refused for a few of the other peers, one call at a time.
 func First(l net.Listener, n int, right func(message []byte) error, refused func(net.Conn, error)) (conn net.Conn, message []byte, err error) {
 	var mu sync.Mutex
 	told := 0

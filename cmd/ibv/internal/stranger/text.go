@@ -1,6 +1,6 @@
-// Package stranger is for peers that may be anybody. It bounds the length and the time of their
-// messages and how many of them are let in, and makes their text harmless. So it does with that
-// of other programs of this host.
+// Package stranger is for peers that aren't trusted. It limits the length and the time of their
+// messages and the number of peers, and makes their text safe to print. It does the same with
+// the text of other programs of this host.
 package stranger
 
 import (
@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// Text returns a peer's text as one that can be printed. A space stands for each character that
+// Text returns a peer's text in a form that is safe to print. A space replaces each character that
 // isn't a letter, mark, number, symbol or punctuation, so that the text can neither control a
 // terminal nor begin a line.
 func Text(s string) string {

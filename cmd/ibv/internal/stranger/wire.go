@@ -18,13 +18,13 @@ type Wire struct {
 	most int
 }
 
-// NewWire returns a wire over a connection. Most is the length of the longest message that it
-// takes, in bytes.
+// NewWire returns a wire over a connection. most is the length of the longest message that it
+// receives, in bytes.
 func NewWire(conn net.Conn, most int) *Wire {
 	return &Wire{conn: conn, in: bufio.NewReader(conn), most: most}
 }
 
-// Tell sends a message. It takes the limit at most; 0 is none.
+// Tell sends a message within the limit; 0 means no limit.
 func (w *Wire) Tell(message any, limit time.Duration) error {
 	b, err := json.Marshal(message)
 	if err != nil {
@@ -37,8 +37,8 @@ func (w *Wire) Tell(message any, limit time.Duration) error {
 	return err
 }
 
-// Hear receives a message, with the Text of all its strings. It takes the limit at most; 0 is
-// none. The error is io.EOF if the peer has ended the connection before the message.
+// Hear receives a message within the limit, and replaces its strings by their Text. A limit of 0
+// means no limit. The error is io.EOF if the peer has ended the connection before the message.
 func (w *Wire) Hear(message any, limit time.Duration) error {
 	if err := w.conn.SetReadDeadline(end(limit)); err != nil {
 		return err
