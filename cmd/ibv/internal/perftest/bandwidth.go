@@ -12,15 +12,15 @@ type stream struct {
 	clock   *clock
 	sends   []*sendQueue // by queue pair; nil if this side doesn't send
 	recvs   []*recvQueue // the same for receives
-	pace    *pace        // nil: as fast as it goes
-	held    bool         // don't begin before the first message arrives
+	pace    *pace        // nil: no limit
+	held    bool         // send only after the first message has arrived
 	posts   []int64      // times, for the peak
 	batches int
 	done    []completion
 
 	sent, got              int
 	idleBefore, busyBefore int // polls of earlier sizes
-	sampled                int // in the time that counts
+	sampled                int // messages in the sampled time
 	begin, end             int64
 }
 
@@ -46,7 +46,7 @@ func (s *side) newStream(size int) (*stream, error) {
 			}
 			t.recvs = append(t.recvs, q)
 		}
-		// A client that is still on its way from the barrier would lose messages over UC
+		// A client that hasn't left the barrier yet would lose messages over UC
 		// and UD.
 		t.held = t.sends == nil || !s.client()
 	}
@@ -110,7 +110,7 @@ func (t *stream) loop() error {
 	return nil
 }
 
-// total is how many messages this side will send and receive.
+// total returns how many messages this side will send and receive.
 func (t *stream) total() (n int) {
 	if t.sends != nil {
 		n += t.iters * t.numQPs
@@ -121,10 +121,10 @@ func (t *stream) total() (n int) {
 	return n
 }
 
-// messages is how many there have been.
+// messages returns the number of messages so far.
 func (t *stream) messages() uint64 { return uint64(t.sent + t.got) }
 
-// limits returns what may show what limits the bandwidth of this side's messages.
+// limits returns the facts that may show what limits the bandwidth of this side's messages.
 func (t *stream) limits(mine bandwidth) facts {
 	mtu, larger := t.pathMTU.Bytes(), t.port.MaxMTU.Bytes()
 	unit := 8 * float64(1<<20) / 1e9
@@ -183,7 +183,7 @@ func (t *stream) fill() error {
 	return nil
 }
 
-// drain handles the completions that are there.
+// drain handles the available completions.
 func (t *stream) drain() error {
 	wcs, err := t.poll()
 	if err != nil || len(wcs) == 0 {
@@ -263,7 +263,7 @@ func (t *stream) result() bandwidth {
 	return b
 }
 
-// counted returns the messages that count, those of one direction, and their time.
+// counted returns the sampled messages of one direction, and their time.
 func (t *stream) counted() (messages int, took time.Duration) {
 	messages, took = t.sent, time.Duration(t.end-t.begin)
 	switch {

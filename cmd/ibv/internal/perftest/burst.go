@@ -2,8 +2,8 @@ package perftest
 
 import "errors"
 
-// A burst is the test of latencies under load. One side sends many frames, and the other one
-// answers one in so many of them.
+// A burst is the test of latencies under load. One side sends many frames, and the other side
+// answers every n-th frame.
 type burst struct {
 	*side
 	clock  *clock
@@ -11,11 +11,11 @@ type burst struct {
 	queue  *sendQueue
 	recvs  *recvQueue
 	times  *recorder
-	asked  []int64 // when the frames that are answered were posted
-	first  int     // of asked: the oldest without an answer
+	asked  []int64 // post times of the frames that are answered
+	first  int     // index in asked of the oldest frame without an answer
 	count  int     // of asked
 	got    int     // frames
-	answer int     // of this side's frames, those that answer
+	answer int     // answers among this side's frames
 }
 
 // newBurst prepares a burst. It posts the receives.
@@ -85,7 +85,7 @@ func (b *burst) ask() error {
 	return nil
 }
 
-// reply answers one in so many frames.
+// reply answers every n-th frame.
 func (b *burst) reply() error {
 	for b.got < b.iters || b.queue.done < b.queue.posted {
 		if err := b.drain(); err != nil {
@@ -103,7 +103,7 @@ func (b *burst) reply() error {
 	return nil
 }
 
-// drain handles the completions that are there.
+// drain handles the available completions.
 func (b *burst) drain() error {
 	wcs, err := b.poll()
 	if err != nil {

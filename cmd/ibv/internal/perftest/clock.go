@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The phases of a test of a duration. What happens in the margins is not measured.
+// The phases of a test with a duration. The margins are not measured.
 const (
 	firstMargin = iota
 	sampling
@@ -14,13 +14,13 @@ const (
 	over
 )
 
-// A clock tells the time since its start, and the phase. Its timers change the phase. The
+// A clock has the time since its start, and the phase. Its timers change the phase. The
 // loops read it.
 type clock struct {
 	start      time.Time
 	phase      atomic.Int32
 	begin, end atomic.Int64 // of the sampling, as by now
-	load       *load        // of the sampling; nil: nobody asks
+	load       *load        // of the sampling; nil: not needed
 }
 
 func newClock(l *load) *clock { return &clock{start: time.Now(), load: l} }

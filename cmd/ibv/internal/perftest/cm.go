@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// resolveTimeout is how long a side waits for the neighbour, and again for the path.
+// resolveTimeout is the time limit to resolve the neighbour, and again for the path.
 const resolveTimeout = 2 * time.Second
 
 // A cmWire is a connection of the connection manager over which the sides meet. A read
@@ -27,10 +27,10 @@ func (w cmWire) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// callCM is call by the connection manager.
+// callCM is call over the connection manager.
 func (s *side) callCM(address string) error {
 	ctx := context.Background()
-	// The other side may send again before this one has read. Over iWARP, a message without a
+	// The other side may send again before this side has read. Over iWARP, a message without a
 	// receive would end the connection.
 	options := &rdmacm.Options{Messages: 4, MessageSize: 512, Param: &rdmacm.ConnParam{RetryCount: s.retryCount()}}
 	if s.source != "" {
@@ -71,7 +71,7 @@ func (s *side) callCM(address string) error {
 	}
 }
 
-// meetCM has the sides meet over a connection of the connection manager.
+// meetCM makes conn the connection over which the sides meet.
 func (s *side) meetCM(conn *rdmacm.Conn) {
 	s.x = newExchange(cmWire{conn}, s.host != "")
 	s.x.limit = time.Duration(s.patience) * time.Second
@@ -80,14 +80,14 @@ func (s *side) meetCM(conn *rdmacm.Conn) {
 	s.control = conn.ID()
 }
 
-// A target is where datagrams go.
+// A target is a destination of datagrams.
 type target struct {
 	ah        *verbs.AH
 	qpn, qkey uint32
 }
 
-// connectCM makes the queue pairs and connects them by the connection manager, one after the
-// other.
+// connectCM creates the queue pairs, and connects them one by one with the connection
+// manager.
 func (s *side) connectCM() error {
 	space := rdmacm.PortSpaceTCP
 	if s.transport == ud {
@@ -95,7 +95,7 @@ func (s *side) connectCM() error {
 	}
 	connect := func() error { return s.dialQP(space) }
 	if s.host == "" {
-		// perftest's client doesn't wait until this side listens.
+		// perftest's client doesn't wait until the server listens.
 		listener, err := s.listenCM(space)
 		if err != nil {
 			return err
@@ -128,7 +128,7 @@ func (s *side) listenCM(space rdmacm.PortSpace) (*rdmacm.SyncID, error) {
 	return id, nil
 }
 
-// A client asks a server that may not listen yet again.
+// A client repeats its request while the server doesn't listen yet.
 const (
 	dialTries = 50
 	dialPause = 100 * time.Millisecond
@@ -230,7 +230,7 @@ func (s *side) acceptQP(listener *rdmacm.SyncID) (err error) {
 	return hasten(qp)
 }
 
-// answers reports whether the server of datagrams sends, too. Then it learns the client's
+// answers reports whether the server of datagrams also sends. Then it learns the client's
 // address from the client's first message.
 func (s *side) answers() bool { return s.tool.latency || s.duplex }
 
@@ -249,7 +249,7 @@ func (s *side) connParam() *rdmacm.ConnParam {
 	return p
 }
 
-// newCMQP makes a queue pair. Its ID closes it.
+// newCMQP creates a queue pair. Its ID closes it.
 func (s *side) newCMQP(id *rdmacm.SyncID) (*verbs.QP, error) {
 	if s.transport == rc {
 		if err := id.SetAckTimeout(verbs.AckTimeout(s.timeout)); err != nil {
@@ -259,8 +259,8 @@ func (s *side) newCMQP(id *rdmacm.SyncID) (*verbs.QP, error) {
 	return s.createQP(s.qpOptions(), func(o verbs.QPOptions) (*verbs.QP, error) { return id.CreateQP(s.pd, o) })
 }
 
-// hasten makes a queue pair without a receive ask for a retry soon. The kernel's default is
-// 0.66 s.
+// hasten sets a short RNR timer: a queue pair without a receive asks for a retry soon. The kernel's default
+// is 0.66 s.
 func hasten(qp *verbs.QP) error {
 	return qp.Modify(verbs.QPAttr{MinRNRTimer: minRNRTimer}, verbs.QPAttrMinRNRTimer)
 }
@@ -269,7 +269,7 @@ func hasten(qp *verbs.QP) error {
 // its immediate data.
 const introductionLen = 4
 
-// introduceQP tells the server of datagrams which queue pair to answer.
+// introduceQP sends the server of datagrams the number of the queue pair to answer.
 func (s *side) introduceQP(qp *verbs.QP) error {
 	to := s.targets[len(s.targets)-1]
 	if _, err := qp.PostSend(verbs.SendWR{

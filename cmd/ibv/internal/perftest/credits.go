@@ -10,21 +10,21 @@ import (
 const (
 	// creditBit marks the IDs of the receiver's writes, beside recvBit.
 	creditBit = 1 << 33
-	// creditSlots is how many of a queue pair's writes may be in its send queue.
+	// creditSlots is the limit of credit writes in a queue pair's send queue.
 	creditSlots = 4
 )
 
 // Credits keep the sender of a bandwidth test from sending more messages than the receiver has
 // receives: over iWARP, that would end the connection. The receiver writes the number of messages
-// that have arrived to the sender, three times while as many arrive as it has receives. This is
+// that have arrived to the sender's memory, three times for each round of its receive queue. This is
 // perftest's protocol.
 type credits struct {
-	mr    *verbs.MR // for each queue pair a number to write, then for each one that the other side writes
+	mr    *verbs.MR // for each queue pair a number to write, then for each a number that the other side writes
 	depth uint32    // receives of a queue pair
 	every uint32    // messages between two writes
 	pairs []creditPair
-	onWay int  // writes of all pairs
-	empty bool // a send waits for credits, whose arrival is no event
+	onWay int  // writes in flight of all pairs
+	empty bool // a send waits for credits, whose arrival causes no event
 }
 
 // A creditPair has the credits of a queue pair, in both directions.
@@ -33,7 +33,7 @@ type creditPair struct {
 	got         uint32  // messages that have arrived
 	told, heard *uint32 // the number for the other side, and the other side's
 	onWay       int     // writes in the send queue
-	late        bool    // another write waits for a place there
+	late        bool    // another write waits for a slot
 	wr          [1]verbs.SendWR
 	sge         [1]verbs.SGE
 }
@@ -43,14 +43,14 @@ func (s *side) needsCredits() bool {
 	return s.tool.verb == send && !s.tool.latency && s.dev.Info().Transport() == verbs.TransportIWARP
 }
 
-// makeCredits makes the memory for the numbers of all queue pairs.
+// makeCredits allocates the memory for the numbers of all queue pairs.
 func (s *side) makeCredits() error {
 	depth := s.rxDepth
 	if s.srq {
 		depth /= s.numQPs
 	}
 	every := max(depth/3, 1)
-	// The sender may not know of the last every-1 messages.
+	// The last every-1 messages may not have been reported to the sender.
 	if most := depth - every + 1; s.postList > most {
 		return fmt.Errorf("-l %d: over iWARP, with %d receives for each queue pair, a list has at most %d requests", s.postList, depth, most)
 	}
@@ -63,10 +63,10 @@ func (s *side) makeCredits() error {
 	return nil
 }
 
-// at returns where the other side writes the number for a queue pair.
+// at returns the offset at which the other side writes the number for a queue pair.
 func (c *credits) at(qp int) int { return c.mr.Len()/2 + 4*qp }
 
-// begin forgets the numbers of an earlier size. The other side writes none before this side has
+// begin resets the numbers of an earlier size. The other side writes no number before this side has
 // sent a message.
 func (c *credits) begin(s *side) {
 	c.pairs, c.onWay = make([]creditPair, len(s.qps)), 0
@@ -92,7 +92,7 @@ func (c *credits) allow(qp, posted, n int) bool {
 	return !c.empty
 }
 
-// arrived counts a message, and tells the other side from time to time.
+// arrived counts a message, and writes the number to the other side after every c.every messages.
 func (c *credits) arrived(wc *verbs.WC) error {
 	for i := range c.pairs {
 		p := &c.pairs[i]
@@ -106,7 +106,7 @@ func (c *credits) arrived(wc *verbs.WC) error {
 	return nil
 }
 
-// tell writes the number of messages. If writes are on their way, they may have this number already.
+// tell writes the number of messages. Writes in flight may have this number already.
 func (c *credits) tell(p *creditPair) error {
 	if p.late = p.onWay == creditSlots; p.late {
 		return nil

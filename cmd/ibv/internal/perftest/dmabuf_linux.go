@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newDmabuf makes a dma-buf of whole pages by a device node: /dev/udmabuf, or a heap in
+// newDmabuf creates a dma-buf of whole pages with a device node: /dev/udmabuf, or a heap in
 // /dev/dma_heap.
 func newDmabuf(node string, size int) (*os.File, error) {
 	device, err := os.OpenFile(node, os.O_RDWR, 0)

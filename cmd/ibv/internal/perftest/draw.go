@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
 )
 
-// Draw draws one result, or several to compare, which are all latencies or all bandwidths.
+// Draw draws one result, or compares several. They must be all latencies or all bandwidths.
 func Draw(results ...*Result) (*plot.Page, error) {
 	latencies := 0
 	for _, r := range results {
@@ -42,7 +42,7 @@ func title(results []*Result) string {
 	return "ibv " + strings.Join(names, " and ")
 }
 
-// label is a result's letter, if there are several.
+// label returns a result's letter, if there are several results.
 func label(results []*Result, i int) string {
 	if len(results) == 1 {
 		return ""
@@ -65,7 +65,7 @@ func (r *Result) describe() string {
 	return text + r.Time.Format(", 2 Jan 2006 15:04")
 }
 
-// costs says what the messages cost.
+// costs returns a sentence with the cost of the messages.
 func (r *Result) costs() string {
 	text := fmt.Sprintf("CPU for each message: %.3g µs here", r.CPU.Local)
 	if r.CPU.Remote != nil {
@@ -100,7 +100,7 @@ func drawBandwidths(results []*Result) []plot.Panel {
 			}
 		}
 		if len(limit.Points) == 1 {
-			// One size has a line, too.
+			// A single size also gets a line.
 			p := limit.Points[0]
 			limit.Points = []plot.Point{{X: p.X / 1.5, Y: p.Y}, {X: p.X * 1.5, Y: p.Y}}
 		}
@@ -113,7 +113,7 @@ func drawBandwidths(results []*Result) []plot.Panel {
 	return []plot.Panel{bandwidth, rate}
 }
 
-// addSize adds a tick for a size, unless it is there. Ticks are in the order of sizes.
+// addSize adds a tick for a size, unless it exists. Ticks are in the order of sizes.
 func addSize(ticks []plot.Tick, size int) []plot.Tick {
 	at := float64(size)
 	i := 0
@@ -159,7 +159,7 @@ func drawLatencies(results []*Result) (panels []plot.Panel) {
 		}
 		d := plot.Series{Name: name, Colour: i, Filled: true}
 		for j, b := range l.Buckets {
-			// Between buckets that are apart there is nothing.
+			// Between buckets that aren't adjacent, the line is at zero.
 			const step = 1.022 // of a bucket
 			if j > 0 && b.Time > l.Buckets[j-1].Time*step*1.01 {
 				d.Points = append(d.Points, plot.Point{X: l.Buckets[j-1].Time * step, Y: 0}, plot.Point{X: b.Time / step, Y: 0})

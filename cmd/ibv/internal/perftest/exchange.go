@@ -18,17 +18,17 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Version is what this side announces. From 6.28 on, perftest expects of its peer a
-// structure whose layout depends on how it was built.
+// Version is the version that this side announces. From 6.28 on, perftest expects from its peer a
+// structure whose layout depends on how perftest was built.
 const Version = "6.27"
 
-// The oldest version that perftest itself still talks to.
+// oldestVersion is the oldest version that perftest itself accepts.
 const oldestVersion = 5.70
 
-// From this version on, what the sides tell over the connection manager is longer.
+// From newCMVersion on, the sides' messages over the connection manager are longer.
 const newCMVersion = 6.29
 
-// mark follows the version, where perftest reads nothing. Two sides that see it tell each other
+// mark follows the version, where perftest reads nothing. Two sides that see it exchange
 // more.
 const mark = "\x00goverbs"
 
@@ -39,7 +39,7 @@ const (
 	goodbye    = "done\x00"
 )
 
-// keys are what a side must know about a queue pair of the other side.
+// keys has what a side must know about a queue pair of the other side.
 type keys struct {
 	lid   uint16
 	outs  uint32 // reads and atomics in flight
@@ -51,7 +51,7 @@ type keys struct {
 	srqn  uint32
 }
 
-// A form is how the keys are written.
+// A form is an encoding of keys.
 type form int
 
 const (
@@ -145,7 +145,7 @@ func decodeKeys(b []byte, f form) (k keys, err error) {
 }
 
 // An exchange is the connection over which the sides meet, by TCP or the connection manager.
-// In each step the client writes first, and both read as much as they write. One goroutine at
+// In each step the client writes first, and both sides read as many bytes as they write. One goroutine at
 // a time takes steps.
 type exchange struct {
 	conn   io.ReadWriteCloser
@@ -153,10 +153,10 @@ type exchange struct {
 	form   form
 	closed sync.Once
 
-	relative bool // the other side is this program
+	relative bool // the other side is ibv, too
 	lonely   bool // there is no connection
 
-	limit time.Duration // how long the other side may be silent; 0: as long as it likes
+	limit time.Duration // how long the other side may be silent; 0: no limit
 
 	mu      sync.Mutex
 	arrived *sync.Cond
@@ -164,12 +164,12 @@ type exchange struct {
 	err     error // what ended the stream
 }
 
-// mostInbox is how many bytes may wait for a step. The other side is a step ahead at most, and no
-// message is as long.
+// mostInbox is the limit of bytes that wait for a step. The other side is at most a step ahead, and all
+// messages are shorter.
 const mostInbox = 1 << 10
 
-// newExchange starts to read what the peer writes, so that a side in a test learns that
-// the peer has ended. Some of it may have been read.
+// newExchange starts to read the peer's messages, so that a side in a test notices that
+// the peer has ended. read has the bytes that have already been read.
 func newExchange(conn io.ReadWriteCloser, client bool, read ...byte) *exchange {
 	x := &exchange{conn: conn, client: client, inbox: read}
 	x.arrived = sync.NewCond(&x.mu)
@@ -177,7 +177,7 @@ func newExchange(conn io.ReadWriteCloser, client bool, read ...byte) *exchange {
 	return x
 }
 
-// newLonely returns what a side has that never meets the other one.
+// newLonely returns the exchange of a side that never meets the other side.
 func newLonely() *exchange { return &exchange{lonely: true} }
 
 func (x *exchange) listen() {
@@ -218,7 +218,7 @@ func (x *exchange) Close() (err error) {
 	return err
 }
 
-// peer reports whether the peer has ended, and whether its next message is here.
+// peer reports whether the peer has ended, and whether its next message has arrived.
 func (x *exchange) peer() (gone, waits bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -235,7 +235,7 @@ func (x *exchange) receive(n int) ([]byte, error) {
 	return b, err
 }
 
-// peek returns the next bytes, which remain the next.
+// peek returns the next bytes without consuming them.
 func (x *exchange) peek(n int) ([]byte, error) {
 	late := false
 	if x.limit > 0 {
@@ -263,8 +263,8 @@ func (x *exchange) peek(n int) ([]byte, error) {
 	return x.inbox[:n:n], nil
 }
 
-// swap is a step: it sends one message and receives another one of the same length. The
-// server may add a farewell, which nobody reads.
+// swap is a step: it sends one message and receives another of the same length. The
+// server may add a farewell, which is never read.
 func (x *exchange) swap(what string, mine []byte, farewell string) ([]byte, error) {
 	var theirs []byte
 	var err error
@@ -284,7 +284,7 @@ func (x *exchange) swap(what string, mine []byte, farewell string) ([]byte, erro
 	return theirs, nil
 }
 
-// versions exchanges versions. The peer's must be one that both can talk to.
+// versions exchanges versions. The peer's version must be supported by both.
 func (x *exchange) versions() error {
 	mine := make([]byte, versionLen)
 	copy(mine, Version)
@@ -304,7 +304,7 @@ func (x *exchange) versions() error {
 	return nil
 }
 
-// parseVersion returns a side's version. It must be one that both can talk to.
+// parseVersion returns a side's version, which must be supported by both sides.
 func parseVersion(b []byte) (float64, error) {
 	text, _, _ := strings.Cut(string(b), "\x00")
 	version, err := strconv.ParseFloat(text, 64)
@@ -317,11 +317,11 @@ func parseVersion(b []byte) (float64, error) {
 	return version, nil
 }
 
-// mostLayout is the most that either size can be, on any processor.
+// mostLayout is the maximum of either size, on any processor.
 const mostLayout = 64 << 10
 
-// layout exchanges the sizes that say how messages are laid out in memory. Both use the
-// larger ones.
+// layout exchanges the sizes that determine the layout of messages in memory. Both sides use the
+// larger sizes.
 func (x *exchange) layout() (cycle, line int, err error) {
 	for i, size := range []*int{&cycle, &line} {
 		*size = []int{os.Getpagesize(), cacheLine}[i]
@@ -350,7 +350,7 @@ func (x *exchange) mtu(mine verbs.MTU) (verbs.MTU, error) {
 	return mine, nil
 }
 
-// meet exchanges the keys of one queue pair. As a barrier, it does so again.
+// meet exchanges the keys of one queue pair. A barrier exchanges them again.
 func (x *exchange) meet(what string, mine keys) (keys, error) {
 	theirs, err := x.swap(what, mine.encode(x.form), "")
 	if err != nil {
@@ -364,7 +364,7 @@ func (x *exchange) barrier(mine keys) error {
 	return err
 }
 
-// costs exchanges what the messages have cost. Only relatives do.
+// costs exchanges the costs of the messages. Only two ibv sides do so.
 func (x *exchange) costs(mine cost) (theirs cost, err error) {
 	out := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, uint64(mine.cpu)), mine.messages)
 	b, err := x.swap("exchanging costs", out, "")
@@ -421,8 +421,8 @@ func (x *exchange) reports(mine bandwidth) (theirs bandwidth, err error) {
 	return bandwidth{size: in[0], iters: in[1], peak: number(in[2]), average: number(in[3]), rate: number(in[4])}, nil
 }
 
-// linger waits until the other side ends, because it may still retry what it has not
-// seen acknowledged. It doesn't wait for long, because the other side may do the same.
+// linger waits until the other side ends, because it may still retry requests whose acknowledgement
+// was lost. The wait is short, because the other side may also linger.
 func (x *exchange) linger(limit time.Duration) {
 	if c, ok := x.conn.(*net.TCPConn); ok {
 		_ = c.CloseWrite()

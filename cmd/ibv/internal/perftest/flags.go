@@ -14,7 +14,7 @@ import (
 type flag struct {
 	short byte
 	long  string
-	arg   string // its value's name; "" without a value
+	arg   string // the name of its value; "" without a value
 	help  string
 	only  func(Tool) bool // nil: all tools
 	set   func(o *Options, value string) error
@@ -171,7 +171,7 @@ func (t Tool) flags() (all []flag) {
 	return all
 }
 
-// A refusal is options that perftest has, and this package hasn't. A name that takes a
+// A refusal lists options of perftest that this package lacks. The name of an option with a
 // value ends with "=".
 type refusal struct{ names, why string }
 

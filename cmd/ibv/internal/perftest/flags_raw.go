@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// rawToo are the options that the tests of raw frames have in common with the others.
+// rawToo lists the options that the tests of raw frames share with the others.
 var rawToo = strings.Fields(`bidirectional ib-dev duration events margin CPU-freq help report-histogram report-histogrm ib-port iters
 	post_list noPeak cq-mod rx-depth size tos tx-depth report-unsorted version limit_bw limit_msgrate vector disable_pcie_relaxed
 	latency_gap out_json out_json_file output report_gbits run_infinitely use_hugepages use_old_post_send cpu_util json plot summary
 	burst_size rate_limit rate_limit_type rate_units qp source_ip inline_size`)
 
-// rawFlags are the options of the tests of raw frames alone.
+// rawFlags are the options that only the tests of raw frames have.
 var rawFlags = []flag{
 	{'B', "source_mac", "MAC", "MAC address of this side", nil, func(o *Options, v string) error { return setMAC(&o.raw.localMAC, v) }},
 	{'E', "dest_mac", "MAC", "MAC address of the other side", nil, func(o *Options, v string) error { return setMAC(&o.raw.peerMAC, v) }},

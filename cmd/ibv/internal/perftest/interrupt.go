@@ -9,7 +9,7 @@ import (
 
 var errInterrupted = errors.New("interrupted: the result is that of the messages so far")
 
-// catch has a signal end the test, which then reports what it has. A second signal ends the
+// catch makes a signal end the test, which then reports the result so far. A second signal ends the
 // program.
 func (s *side) catch() (release func()) {
 	signals, released := make(chan os.Signal, 1), make(chan struct{})
@@ -30,7 +30,7 @@ func (s *side) catch() (release func()) {
 	}
 }
 
-// cutShort prints what there is of a test that was interrupted.
+// cutShort prints the result so far of an interrupted test.
 func (s *side) cutShort() error {
 	if len(s.report.results) == 0 {
 		return errors.New("interrupted before there was a result")

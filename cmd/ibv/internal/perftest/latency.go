@@ -13,12 +13,12 @@ type volley struct {
 	queue     *sendQueue
 	recvs     *recvQueue
 	incoming  watched // the last byte of the peer's writes
-	last      []byte  // the last byte of this side's
+	last      []byte  // the last byte of this side's writes
 	clock     *clock
-	times     *recorder // of the messages that count; nil: nobody asks
+	times     *recorder // times of the sampled messages; nil: not needed
 	sent, got int
 	timed     bool // a duration's phases have begun
-	sampled   int  // messages in the time that counts
+	sampled   int  // messages in the sampled time
 }
 
 func (s *side) newVolley(size int) (v *volley, err error) {
@@ -87,7 +87,7 @@ func (v *volley) result() latency {
 	return v.times.summarise(v.bytes)
 }
 
-// messages is how many messages this side has sent.
+// messages returns the number of messages that this side has sent.
 func (v *volley) messages() uint64 { return uint64(v.sent) }
 
 func (v *volley) startPhases() {
@@ -146,7 +146,7 @@ func (v *volley) ask() error {
 	return nil
 }
 
-// pause waits for the gap that was asked for.
+// pause waits for the requested gap.
 func (v *volley) pause() {
 	if v.gap > 0 {
 		for end := v.clock.now() + int64(v.gap)*1e3; v.clock.now() < end; {
@@ -173,7 +173,7 @@ func (v *volley) postOne() error {
 	return nil
 }
 
-// drain handles the completions that are there.
+// drain handles the available completions.
 func (v *volley) drain() error {
 	wcs, err := v.poll()
 	if err != nil {

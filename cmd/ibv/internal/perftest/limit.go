@@ -16,33 +16,33 @@ func LaneGbits(s verbs.Speed) float64 {
 	return rate
 }
 
-// linkGbits is the link's rate in Gb/s, or 0 if it is unknown.
+// linkGbits returns the link's rate in Gb/s, or 0 if it is unknown.
 func (s *side) linkGbits() (rate float64) {
 	rate = LaneGbits(s.port.ActiveSpeed) * float64(s.port.ActiveWidth.Lanes())
 	switch s.port.ActiveSpeed {
 	case verbs.SpeedSDR, verbs.SpeedDDR, verbs.SpeedQDR:
 		if s.port.LinkLayer != verbs.LinkLayerEthernet {
-			rate *= 0.8 // ten bits carry eight
+			rate *= 0.8 // 8b/10b encoding
 		}
 	}
 	return rate
 }
 
-// The bytes on the wire beside a message's own.
+// Bytes on the wire in addition to the message.
 const (
 	infiniBandPacket = 8 + 12 + 4 + 2  // LRH, BTH, ICRC, VCRC
 	ethernetFrame    = 8 + 14 + 4 + 12 // preamble, header, check, gap
 	rocePacket       = 20 + 8 + 12 + 4 // IPv4, UDP, BTH, ICRC
 	roceV1Packet     = grhLen + 12 + 4 // GRH, BTH, ICRC
-	moreOfIPv6       = 20              // than of IPv4
+	moreOfIPv6       = 20              // in addition to IPv4
 	reth             = 16              // of a write's first packet
 	deth             = 8               // of each packet of UD
 	aeth             = 4               // of a read's answer
 	atomicETH        = 28              // of an atomic operation
 )
 
-// payload is the share of the link's rate that messages of a size get, or 0 if it is unknown:
-// what SRD adds to them is not public.
+// payload returns the share of the link's rate that is left for messages of a size, or 0 if it is unknown:
+// SRD's headers are not public.
 func (s *side) payload(size, mtu int) float64 {
 	if s.transport == srd {
 		return 0
@@ -74,8 +74,8 @@ func (s *side) payload(size, mtu int) float64 {
 	return float64(size) / float64((size+3)/4*4+packets*each+once)
 }
 
-// carries is what the link carries of messages of a size, in Gb/s, in the directions that the
-// test uses.
+// carries returns the bandwidth that the link can carry with messages of a size, in Gb/s, in the directions
+// that the test uses.
 func (s *side) carries(size, mtu int) float64 {
 	rate := s.linkGbits() * s.payload(size, mtu)
 	if s.duplex {
@@ -84,8 +84,8 @@ func (s *side) carries(size, mtu int) float64 {
 	return rate
 }
 
-// A residence says how long messages stay in it, in nanoseconds, and the share of
-// completions that find it full.
+// A residence has the times that messages stay in the queue, in nanoseconds, and the share of
+// completions that find the queue full.
 type residence struct{ least, mean, full float64 }
 
 // reside computes the residence of the messages of one queue pair. posts has the times of the
@@ -116,17 +116,17 @@ type facts struct {
 	link        float64
 	limit       float64 // of the link for such messages
 	mtu, larger int     // the path's, and the ports'
-	withLarger  float64 // limit with that
+	withLarger  float64 // limit with the larger MTU
 	idle, busy  int     // polls without and with completions
 	sends       bool
 	depth       int
 	queue       residence
 }
 
-// With fewer polls or messages the numbers show nothing.
+// With fewer polls or messages, the numbers are meaningless.
 const enough = 1000
 
-// says returns a sentence, or "" if the numbers don't show what limits.
+// says returns a sentence about the limit, or "" if the numbers don't show it.
 func (f facts) says() string {
 	const (
 		wireIsFull  = 0.9

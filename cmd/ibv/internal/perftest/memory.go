@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// makeMemory makes the region for all messages.
+// makeMemory registers the region for all messages.
 func (s *side) makeMemory(size int, access verbs.AccessFlags) (err error) {
 	if s.odp {
 		if err := s.checkODP(); err != nil {
@@ -39,7 +39,7 @@ func (s *side) makeMemory(size int, access verbs.AccessFlags) (err error) {
 	return err
 }
 
-// makeDmabuf makes the region of a dma-buf.
+// makeDmabuf registers a region of a dma-buf.
 func (s *side) makeDmabuf(size int, access verbs.AccessFlags) error {
 	page := os.Getpagesize()
 	size = (size + page - 1) / page * page
@@ -75,7 +75,7 @@ func (s *side) mapMemory(size int) (mapping, error) {
 	return mem, err
 }
 
-// checkODP checks that the device can do what the test does with memory that is not pinned.
+// checkODP checks that the device supports the test's operations on memory that is not pinned.
 func (s *side) checkODP() error {
 	caps := map[transport]verbs.ODPTransportCaps{
 		rc: s.attr.ODP.RC, uc: s.attr.ODP.UC, ud: s.attr.ODP.UD, xrc: s.attr.ODP.XRC,

@@ -40,7 +40,7 @@ func hugePage() (size int, err error) {
 	return 0, errors.New("the kernel has none")
 }
 
-// mapFile maps a part of a file, which must have it: an access behind the end of a file is
+// mapFile maps a part of a file. The file must be long enough, because an access behind its end is
 // fatal.
 func mapFile(name string, offset, size int) (mapping, error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)

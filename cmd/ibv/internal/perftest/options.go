@@ -88,13 +88,13 @@ type Options struct {
 	source     string
 	blind      bool // don't exchange versions
 	byCM       bool // the sides meet by the connection manager
-	cmQPs      bool // and so do the queue pairs
+	cmQPs      bool // the queue pairs are connected by it, too
 	tos        int  // type of service of these; -1: the default
 	retries    int  // of these
 	patience   int  // seconds for which the other side may hang; 0: for ever
 }
 
-// ErrHelp and ErrVersion say that the command line asks for these.
+// ErrHelp and ErrVersion report that the command line asks for help or the version.
 var (
 	ErrHelp    = errors.New("help requested")
 	ErrVersion = errors.New("version requested")
@@ -124,13 +124,13 @@ func NewOptions(t Tool) *Options {
 	return o
 }
 
-// sender reports whether this side is the one that sends in a test of one direction.
+// sender reports whether this side sends in a test of one direction.
 func (o *Options) sender() bool { return o.client() != o.reversed }
 
 // receives reports whether the messages consume receives.
 func (o *Options) receives() bool { return o.tool.verb == send || o.imm }
 
-// Finish takes the operands, and checks what the options say together.
+// Finish takes the operands, and checks the options together.
 func (o *Options) Finish(operands []string) error {
 	switch {
 	case len(operands) > 1:
@@ -223,8 +223,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-// adjust makes perftest's adjustments. Both sides' depths depend on the iterations, and
-// so both must be told the same.
+// adjust makes perftest's adjustments. Both sides' depths depend on the iterations.
+// Therefore both sides need the same number.
 func (o *Options) adjust() {
 	if o.forever {
 		o.margin = 0
@@ -262,14 +262,14 @@ func (o *Options) adjust() {
 	}
 }
 
-// A Flag is an option as getopt_long sees it.
+// A Flag is an option for getopt_long.
 type Flag struct {
 	Short  byte
 	Long   string
 	HasArg bool
 }
 
-// Flags returns the options of perftest, those that Set refuses included.
+// Flags returns the options of perftest, including those that Set refuses.
 func Flags() []Flag {
 	var all []Flag
 	for _, f := range slices.Concat(flags, rawFlags) {

@@ -1,6 +1,6 @@
 package perftest
 
-// A completion says that the first count sends were complete at a time, in nanoseconds.
+// A completion records that the first count sends were complete at a time, in nanoseconds.
 type completion struct {
 	count int
 	at    int64
@@ -16,7 +16,7 @@ func fastest(posts []int64, batch int, done []completion, average float64) float
 	t := average
 	for range 64 {
 		next, p := t, 0
-		least, first := 0.0, 0 // of the posts so far, that with the latest begin − t·index
+		least, first := 0.0, 0 // of the posts so far, the post with the latest begin − t·index
 		latest := float64(posts[0])
 		gain := -1e-6 * t
 		for _, c := range done {

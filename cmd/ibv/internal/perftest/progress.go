@@ -14,8 +14,8 @@ func Terminal(f *os.File) bool {
 	return err == nil && info.Mode()&fs.ModeCharDevice != 0
 }
 
-// startProgress shows on a terminal how far a size has come. stop ends that. total is how many
-// messages there will be, or 0.
+// startProgress shows the progress of a size on a terminal until stop is called. total is the number
+// of messages, or 0 if it is unknown.
 func (s *side) startProgress(c *clock, total int) (stop func()) {
 	if !Terminal(os.Stderr) || s.forever {
 		return func() {}
@@ -45,18 +45,18 @@ func (s *side) startProgress(c *clock, total int) (stop func()) {
 	}
 }
 
-// A progress writes a line again and again.
+// A progress rewrites a line of the terminal.
 type progress struct {
 	to    io.Writer
 	total uint64        // messages; 0: the time decides
-	whole time.Duration // of a run of a duration
+	whole time.Duration // the duration of a run with a duration
 	done  func() uint64
 	last  uint64
 	at    time.Duration
 	shown bool
 }
 
-// soon is the time of runs that nobody needs to watch.
+// soon is the time before the line is shown: shorter runs need no progress.
 const soon = 2 * time.Second
 
 func (p *progress) show(now time.Duration) {

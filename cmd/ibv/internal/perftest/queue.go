@@ -10,18 +10,18 @@ type sendQueue struct {
 	first  verbs.SGE
 	remote verbs.Remote // of the first message
 	step   uint64
-	slots  int // short messages go around this many places
+	slots  int // number of places that short messages use in turn
 	slot   int
 
 	last   int // messages of the whole test; 0: no end
 	every  int // sends per completion
-	until  int // sends until the next one
+	until  int // sends until the next completion
 	posted int
 	done   int
 }
 
-// newSendQueue prepares a queue pair for messages of a size. In latency tests, each
-// message has the same place.
+// newSendQueue prepares a queue pair for messages of a size. In latency tests, all
+// messages have the same place.
 func (s *side) newSendQueue(i, size int) *sendQueue {
 	remote := s.remote[s.receiver(i)]
 	q := &sendQueue{
@@ -81,8 +81,8 @@ func (q *sendQueue) room(depth int) bool {
 	return q.posted-q.done+len(q.wrs) <= depth && (q.last == 0 || q.posted < q.last)
 }
 
-// post posts a batch. A send has a completion if it is the last one, or the last of those
-// that share one.
+// post posts a batch. A send has a completion if it is the last send, or the last of a group
+// that shares a completion.
 func (q *sendQueue) post() error {
 	for j := range q.wrs {
 		wr := &q.wrs[j]
@@ -106,14 +106,14 @@ func (q *sendQueue) post() error {
 	return nil
 }
 
-// complete counts a completion, and returns how many sends it is for.
+// complete counts a completion, and returns how many sends it covers.
 func (q *sendQueue) complete() int {
 	n := min(q.every, q.posted-q.done)
 	q.done += n
 	return n
 }
 
-// A recvQueue posts receives on a queue pair, or on the queue that all share.
+// A recvQueue posts receives on a queue pair, or on the shared receive queue.
 type recvQueue struct {
 	to interface {
 		PostRecv(...verbs.RecvWR) (int, error)
@@ -123,7 +123,7 @@ type recvQueue struct {
 	posted int
 }
 
-// newRecvQueue posts the receives that are there when the test begins.
+// newRecvQueue posts the initial receives.
 func (s *side) newRecvQueue(i, size int) (*recvQueue, error) {
 	if s.transport == ud {
 		size += grhLen
@@ -148,7 +148,7 @@ func (s *side) newRecvQueue(i, size int) (*recvQueue, error) {
 	return q, nil
 }
 
-// post posts a receive if the test needs another one.
+// post posts a receive if the test needs another.
 func (q *recvQueue) post() error {
 	if q.last > 0 && q.posted == q.last {
 		return nil

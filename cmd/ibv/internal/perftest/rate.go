@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A rateLimit is what --rate_limit and its companions say.
+// A rateLimit has the values of --rate_limit and the related options.
 type rateLimit struct {
 	rate  float64 // 0: none
 	units string  // g: Gb/s, M: MiB/s, p: messages per second
@@ -20,7 +20,7 @@ type rateLimit struct {
 func (o *Options) checkRate() error {
 	l := &o.limit
 	if o.tool.raw && l.by == "" && l.rate > 0 {
-		l.by = "SW" // Ethernet has no other way
+		l.by = "SW" // the only way over Ethernet
 	}
 	switch {
 	case o.tool.raw && l.by == "HW":
@@ -47,7 +47,7 @@ func (o *Options) checkRate() error {
 	return nil
 }
 
-// checkPace says why the program can't limit the rate of this test.
+// checkPace returns an error if the program can't limit the rate of this test.
 func (o *Options) checkPace() error {
 	switch {
 	case o.tool.latency && !o.tool.burst:
@@ -62,7 +62,7 @@ func (o *Options) checkPace() error {
 	return nil
 }
 
-// static returns the rate in the encoding of paths, or 0 if there is none for it.
+// static returns the rate in the encoding of paths, or 0 if it has no encoding.
 func (l *rateLimit) static() verbs.Rate {
 	if l.units != "g" {
 		return 0
@@ -84,7 +84,7 @@ func (o *Options) setRate(value string) error {
 	return nil
 }
 
-// pathRate is the rate that the queue pairs' paths get. Links other than InfiniBand have none.
+// pathRate returns the static rate of the queue pairs' paths. Only InfiniBand has it.
 func (s *side) pathRate() verbs.Rate {
 	if s.limit.by == "SW" || s.byCM || s.port.LinkLayer == verbs.LinkLayerEthernet {
 		return 0
@@ -92,7 +92,7 @@ func (s *side) pathRate() verbs.Rate {
 	return s.limit.static()
 }
 
-// settleRate decides who keeps the limit, after the queue pairs are connected.
+// settleRate decides, after the queue pairs are connected, whether the device or the program limits the rate.
 func (s *side) settleRate() error {
 	if s.limit.rate == 0 || s.limit.by == "SW" {
 		return nil
@@ -123,7 +123,7 @@ func (s *side) settleRate() error {
 	return nil
 }
 
-// A pace says when messages may be posted: a burst at a time.
+// A pace schedules posts: a burst at a time.
 type pace struct {
 	gap   float64 // nanoseconds from a burst to the next one
 	burst int
@@ -151,8 +151,8 @@ func (o *Options) newPace(size int) *pace {
 	return p
 }
 
-// allows reports whether n messages may be posted now, and counts them. A burst may be late.
-// The next ones don't wait for that.
+// allows reports whether n messages may be posted now, and counts them. A late burst doesn't delay
+// the next ones.
 func (p *pace) allows(now int64, n int) bool {
 	if p.left <= 0 {
 		if float64(now) < p.next {

@@ -14,13 +14,13 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The tests of raw Ethernet frames have sides that don't meet: each is told the addresses of
-// both. The size of a message counts the frame's check, which the adapter adds.
+// The sides of the tests of raw Ethernet frames don't meet: each is given the addresses of
+// both. The size of a message includes the frame's checksum, which the adapter adds.
 const (
 	frameCheck  = 4
 	frameHeader = 14
 	frameLeast  = 64
-	frameMore   = frameHeader + frameCheck // than the MTU
+	frameMore   = frameHeader + frameCheck // in addition to the MTU
 
 	ipv4Type   = 0x0800
 	ipv4Header = 20
@@ -30,7 +30,7 @@ const (
 	protoUDP   = 17
 )
 
-// raw are the options of these tests. Local addresses are this side's.
+// raw has the options of these tests. Local addresses are this side's.
 type raw struct {
 	role              string // server or client
 	localMAC, peerMAC net.HardwareAddr
@@ -46,7 +46,7 @@ type raw struct {
 	replyEvery        int
 }
 
-// client reports whether this side begins.
+// client reports whether this side begins the test.
 func (o *Options) client() bool { return o.host != "" || o.raw.role == "client" }
 
 func (o *Options) checkRaw() error {
@@ -94,7 +94,7 @@ func setIPv4(to *netip.Addr, value string) error {
 	return nil
 }
 
-// onWire is the length that requests have for a message.
+// onWire returns the length of the request for a message.
 func (o *Options) onWire(size int) int {
 	if o.tool.raw {
 		return size - frameCheck
@@ -102,7 +102,7 @@ func (o *Options) onWire(size int) int {
 	return size
 }
 
-// runRaw is run for these tests.
+// runRaw is Run for these tests.
 func (s *side) runRaw() error {
 	for _, step := range []func() error{s.open, s.fitFrames, s.make, s.steer, s.testRaw, s.finish} {
 		if err := step(); err != nil {
@@ -112,7 +112,7 @@ func (s *side) runRaw() error {
 	return nil
 }
 
-// fitFrames limits the size to what the port's network interface takes.
+// fitFrames limits the size to the MTU of the port's network interface. It refuses a larger -s.
 func (s *side) fitFrames() error {
 	name := s.dev.Info().Name()
 	if s.port.LinkLayer != verbs.LinkLayerEthernet {
@@ -183,7 +183,7 @@ func (s *side) frame(size int) []byte {
 	return append(b, 0, 0)
 }
 
-// checksum is the Internet's, of a header whose own checksum is 0.
+// checksum returns the Internet checksum of a header whose checksum field is 0.
 func checksum(b []byte) uint16 {
 	sum := uint32(0)
 	for i := 0; i < len(b); i += 2 {
@@ -220,11 +220,11 @@ func (s *side) flow() verbs.FlowOptions {
 	return f
 }
 
-// steer makes the queue pairs ready to send and to receive.
+// steer brings the queue pairs to RTS, and creates the flow rules.
 func (s *side) steer() error {
 	s.printSettings()
 	s.printf("\n MAC attached    : %s\n", strings.ToUpper(s.raw.localMAC.String()))
-	s.remote = make([]keys, len(s.qps)) // nobody tells them
+	s.remote = make([]keys, len(s.qps)) // unknown: the sides don't meet
 	headers := s.frame(s.size)
 	for i, qp := range s.qps {
 		if s.both() || s.sender() {
@@ -252,7 +252,7 @@ func (s *side) steer() error {
 			return err
 		}
 		if s.limit.by == "PP" {
-			// 8 × 1024 kb/s are what perftest takes for a MiB/s.
+			// perftest converts a MiB/s to 8 × 1024 kb/s.
 			limit := verbs.RateLimit{Rate: uint32(s.limit.rate * 8 * 1024), TypicalPacket: uint16(s.raw.typicalPacket)}
 			if s.limit.burst > 0 {
 				limit.MaxBurst = uint32(s.limit.burst * s.size)
@@ -265,7 +265,7 @@ func (s *side) steer() error {
 	return nil
 }
 
-// testRaw runs the test. The table's head says that this side is ready.
+// testRaw runs the test. It prints the table's head when this side is ready.
 func (s *side) testRaw() error {
 	defer s.catch()()
 	switch {

@@ -14,29 +14,29 @@ type latency struct {
 	typical        float64
 	average, stdev float64
 	p99, p999      float64
-	perSecond      float64   // of a test of a duration, which has only this and the average
+	perSecond      float64   // of a test with a duration, which has only this and the average
 	times          *recorder // nil if they were not recorded
 }
 
-// The largest values are left out: a single interrupt is not the network's.
+// The largest values are left out, because a single interrupt is not the network's fault.
 const outliers = 2
 
-// A recorder takes the times of one size, in nanoseconds, in constant memory. One time is
-// that from a message to the next one.
+// A recorder records the times of one size, in nanoseconds, in constant memory. A time is the
+// interval between two messages.
 type recorder struct {
 	hist    histogram.Histogram
 	course  course
 	unit    float64         // nanoseconds in a µs of latency: 1000 for each message between two times
-	last    int64           // when the last message was posted; -1: there was none
+	last    int64           // post time of the last message; -1: none yet
 	largest [outliers]int64 // the largest first
 	first   int64
 	sum     float64 // of the differences to first, and of their squares
 	squares float64
 
-	all []int // in their order; nil if only the rest is asked for
+	all []int // all times in their order; nil if they are not needed
 }
 
-// newRecorder returns a recorder that keeps so many times themselves, too.
+// newRecorder returns a recorder that also keeps the first keep times.
 func newRecorder(oneWay bool, keep int) *recorder {
 	r := &recorder{unit: 1e3, last: -1}
 	if keep > 0 {
@@ -48,7 +48,7 @@ func newRecorder(oneWay bool, keep int) *recorder {
 	return r
 }
 
-// stamp takes the time at which a message is posted.
+// stamp records the time at which a message is posted.
 func (r *recorder) stamp(now int64) {
 	if r.last >= 0 {
 		r.add(now, now-r.last)
@@ -77,7 +77,7 @@ func (r *recorder) add(now, v int64) {
 	}
 }
 
-// summarise computes perftest's numbers. There are more than two times.
+// summarise computes perftest's numbers. It needs more than two times.
 func (r *recorder) summarise(size int) latency {
 	n := int(r.hist.Count()) - outliers
 	l := latency{size: size, iters: n + outliers + 1, times: r}
@@ -120,7 +120,7 @@ func (r *recorder) inMicroseconds(times []int) []float64 {
 	return all
 }
 
-// sorted returns all latencies but the largest, sorted.
+// sorted returns all latencies except the largest, sorted.
 func (r *recorder) sorted() []float64 {
 	all := slices.Sorted(slices.Values(r.all))
 	return r.inMicroseconds(all[:len(all)-outliers])
@@ -129,8 +129,8 @@ func (r *recorder) sorted() []float64 {
 // maxSpans bounds the number of a course's spans.
 const maxSpans = 240
 
-// A course has what happened when, in spans of equal length. When there are too many, each
-// two become one.
+// A course has the values over time, in spans of equal length. When there are too many, pairs of
+// spans are merged.
 type course struct {
 	start, width int64
 	next         int64 // where the current span ends

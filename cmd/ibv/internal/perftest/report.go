@@ -27,7 +27,7 @@ const (
 type report struct {
 	results []any  // for --out_json
 	sizes   []Size // for everything else
-	limit   string // what limits the bandwidth of the last size
+	limit   string // the limit of the bandwidth of the last size
 	failed  error  // a limit that was not reached
 }
 
@@ -40,7 +40,7 @@ func (s *side) printf(format string, args ...any) {
 	}
 }
 
-// usesSRQ is what perftest says of both sides.
+// usesSRQ returns the value that perftest reports for both sides.
 func (o *Options) usesSRQ() bool { return o.srq || o.transport.split() }
 
 func onOff(b bool) string {
@@ -59,7 +59,7 @@ func (s *side) linkName() string {
 
 func (s *side) relaxed() bool { return !s.ordered && !s.polled() }
 
-// printSettings prints what the test does.
+// printSettings prints the test's settings.
 func (s *side) printSettings() {
 	title := s.title() + " "
 	if s.tool.verb == atomics {
@@ -118,7 +118,7 @@ func (s *side) printSettings() {
 	s.printf("\n" + rule)
 }
 
-// mtuInUse is the MTU of paths, or of raw frames.
+// mtuInUse returns the MTU of paths, or of raw frames.
 func (s *side) mtuInUse() int {
 	if s.tool.raw {
 		return s.frameMTU + frameMore
@@ -133,7 +133,7 @@ func (s *side) title() string {
 	return s.tool.verb.title()
 }
 
-// method says how the sides meet.
+// method names the way in which the sides meet.
 func (s *side) method() string {
 	if s.byCM {
 		return "rdma_cm"
@@ -156,7 +156,7 @@ func hex0x(width int, v uint64) string {
 	return fmt.Sprintf("0x%0*x", width-2, v)
 }
 
-// printKeys prints what a side told.
+// printKeys prints the keys of a side.
 func (s *side) printKeys(side string, all []keys) {
 	for _, k := range all {
 		lid := k.lid
@@ -331,7 +331,7 @@ func printAll(values []float64) {
 	}
 }
 
-// printSummary prints what perftest's table doesn't say.
+// printSummary prints the results that perftest's table lacks.
 func (s *side) printSummary() {
 	r := s.result()
 	for _, size := range r.Sizes {

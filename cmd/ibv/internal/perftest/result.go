@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A Result is what --json prints, and what `ibv plot` reads.
+// A Result is the object that --json prints and `ibv plot` reads.
 type Result struct {
 	Test       string    `json:"test"`
 	Time       time.Time `json:"time"`
@@ -28,7 +28,7 @@ type Result struct {
 	Events     bool      `json:"events"`
 	Sizes      []Size    `json:"results"`
 	CPU        CPU       `json:"cpu_us_per_message"`
-	Limit      string    `json:"limit,omitempty"` // what limits, if the numbers show it
+	Limit      string    `json:"limit,omitempty"` // the limit of the bandwidth, if the numbers show it
 }
 
 // CPU is the processor time for each message, in µs.
@@ -49,11 +49,11 @@ type Size struct {
 type Bandwidth struct {
 	Peak     float64 `json:"peak_gbits,omitempty"`
 	Average  float64 `json:"average_gbits"`
-	Limit    float64 `json:"limit_gbits,omitempty"` // what the link carries of such messages
+	Limit    float64 `json:"limit_gbits,omitempty"` // the bandwidth that the link can carry with such messages
 	Messages float64 `json:"messages_per_second"`
 }
 
-// A Latency has times in µs. Percentiles are of all messages. The others leave out the two
+// A Latency has times in µs. Percentiles are of all messages. The other values leave out the two
 // longest times, as perftest does.
 type Latency struct {
 	Least       float64      `json:"min"`
@@ -66,7 +66,7 @@ type Latency struct {
 	Course      []Interval   `json:"course"`
 }
 
-// A Percentile is the least time that so many percent of the messages don't exceed.
+// A Percentile is the least time that this percentage of the messages doesn't exceed.
 type Percentile struct {
 	Percent float64 `json:"percent"`
 	Time    float64 `json:"time"`
@@ -112,7 +112,7 @@ var errNoResult = errors.New("there is no result: use a file that --json has wri
 // The percentiles of a summary.
 var percents = []float64{50, 90, 99, 99.9, 99.99}
 
-// percentiles are enough of them for a curve, up to the last that the number of messages
+// percentiles returns enough percentages for a curve, up to the last that the number of messages
 // supports.
 func percentiles(n uint64) (all []float64) {
 	const perDecade = 8
@@ -171,10 +171,10 @@ func (l *Latency) supports(percent float64, messages int) bool {
 	return float64(messages)*(100-percent) >= 100
 }
 
-// wantsTimes reports whether a run of a duration records times. perftest's table needs none.
+// wantsTimes reports whether a run with a duration records times. perftest's table needs none.
 func (o *Options) wantsTimes() bool { return o.asJSON || o.plot != "" || o.summary }
 
-// kept is how many times are kept themselves.
+// kept returns how many individual times are kept.
 func (o *Options) kept() int {
 	if o.duration == 0 && (o.unsorted || o.histogram) {
 		return o.iters
@@ -199,7 +199,7 @@ func (s *side) result() *Result {
 	return r
 }
 
-// finish writes what follows the table.
+// finish writes the output after the table.
 func (s *side) finish() error {
 	if err := s.writeJSON(); err != nil || len(s.report.sizes) == 0 {
 		return err

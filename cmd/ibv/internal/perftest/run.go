@@ -44,7 +44,7 @@ func (s *side) run() error {
 	}
 	steps := []func() error{s.call, s.agree, s.make, s.introduce, s.test, s.finish}
 	if s.cmQPs {
-		// The connection decides on the device.
+		// The connection determines the device.
 		steps = slices.Insert(steps, 1, s.open)
 	}
 	for _, step := range steps {
@@ -90,10 +90,10 @@ func (s *side) introduce() error {
 	return nil
 }
 
-// barrier waits until the other side has come as far.
+// barrier waits until the other side has reached the same step.
 func (s *side) barrier() error { return s.x.barrier(s.local[0]) }
 
-// test runs the test. One without an end ends with the other side. From here on, the other side
+// test runs the test. A test without an end ends when the other side does. From here on, the other side
 // may be silent for as long as the test takes.
 func (s *side) test() error {
 	s.x.limit = 0
@@ -106,7 +106,7 @@ func (s *side) test() error {
 	return err
 }
 
-// measure runs the test, and takes leave.
+// measure runs the test, and ends the exchange.
 func (s *side) measure() error {
 	passive := !s.duplex && !s.sender()
 	switch {
@@ -126,7 +126,7 @@ func (s *side) measure() error {
 	return s.testRequests()
 }
 
-// leave tells the other side what the messages have cost here, and takes leave.
+// leave sends the other side this side's costs, and ends the exchange.
 func (s *side) leave() error {
 	if err := s.tellCosts(); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (s *side) tellCosts() (err error) {
 	return err
 }
 
-// sizes are the sizes of messages, one after the other.
+// sizes returns the sizes of messages, in the order of the test.
 func (s *side) sizes() []int {
 	if !s.all {
 		return []int{s.size}
@@ -154,7 +154,7 @@ func (s *side) sizes() []int {
 	return sizes
 }
 
-// testSends is the bandwidth of sends. Between the sizes the sides wait for each other.
+// testSends measures the bandwidth of sends. Between the sizes the sides wait for each other.
 func (s *side) testSends() error {
 	s.printHead()
 	for _, size := range s.sizes() {
@@ -209,7 +209,7 @@ func (s *side) finishSize(mine bandwidth, exchanged bool) error {
 	return nil
 }
 
-// testAsTarget waits while the other side writes or reads here, and reports its result.
+// testAsTarget waits while the other side writes or reads this side's memory, and reports its result.
 func (s *side) testAsTarget() error {
 	s.printHead()
 	if err := s.barrier(); err != nil {
@@ -229,7 +229,7 @@ func (s *side) testAsTarget() error {
 	return nil
 }
 
-// testRequests is the bandwidth of writes, reads or atomics.
+// testRequests measures the bandwidth of writes, reads or atomics.
 func (s *side) testRequests() error {
 	s.printHead()
 	var mine bandwidth
@@ -267,7 +267,7 @@ func (s *side) testRequests() error {
 	return s.leave()
 }
 
-// testLatency is any latency. A side that only answers requests isn't here.
+// testLatency measures any latency. A side that only answers requests doesn't call it.
 func (s *side) testLatency() error {
 	s.printHead()
 	for _, size := range s.sizes() {
@@ -288,7 +288,7 @@ func (s *side) testLatency() error {
 	}
 	s.printf(rule)
 	if s.tool.verb == write {
-		// There is no last step.
+		// There is no farewell step.
 		if err := s.tellCosts(); err != nil {
 			return err
 		}

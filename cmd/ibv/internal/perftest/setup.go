@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 )
 
-// A setup is what both sides must be told the same. Relatives tell each other, so that a mistake
-// ends in a sentence. perftest's sides hang, or fail with a completion's status.
+// A setup has the settings that both sides must share. Two ibv sides exchange them, so that a mismatch
+// is reported. perftest's sides hang, or fail with a completion's status.
 type setup struct {
 	Tool      string `json:"tool"`
 	Transport string `json:"c"`
@@ -23,7 +23,7 @@ type setup struct {
 	Immediate bool   `json:"imm"`
 }
 
-// setupLen is the length of the message. What is free is spaces.
+// setupLen is the length of the message, which is padded with spaces.
 const setupLen = 256
 
 func (o *Options) setup() setup {
@@ -54,10 +54,10 @@ func (x *exchange) setups(mine setup) (theirs setup, err error) {
 	return theirs, nil
 }
 
-// differs says in which way the other side does something that can't be measured with this one.
+// differs returns an error with the settings of the other side that don't match this side's.
 func (o *Options) differs(theirs setup) error {
 	mine := o.setup()
-	// A server that only answers takes any number of messages, and those that fit its memory.
+	// A server that only answers accepts any number of messages, of any size that fits its memory.
 	answers := !o.receives() && !o.duplex && !(o.tool.latency && o.tool.verb == write)
 	asked, memory := mine, theirs
 	if !o.sender() {
@@ -90,7 +90,7 @@ func (o *Options) differs(theirs setup) error {
 	return nil
 }
 
-// given names an option as it was given.
+// given formats an option with its value.
 func given(option string, value any) string {
 	switch value {
 	case true:

@@ -31,7 +31,7 @@ const (
 // recvBit marks the IDs of receives. The rest of an ID is the queue pair's index.
 const recvBit = 1 << 32
 
-// A side is one end of a test: its objects, and what it knows of the other side. One
+// A side is one end of a test: its objects, and its knowledge of the other side. One
 // goroutine uses it.
 type side struct {
 	*Options
@@ -46,9 +46,9 @@ type side struct {
 	depth    int // reads or atomics in flight
 	frameMTU int // of raw frames
 
-	lessInline bool // fewer inline bytes than Options.inline will do
+	lessInline bool // fewer inline bytes than Options.inline are acceptable
 
-	cycle, line int // sizes of the buffers that short messages go around in
+	cycle, line int // sizes of the buffers in which short messages take turns
 	stride      int // bytes of a queue pair's buffer
 	pd          *verbs.PD
 	mr          *verbs.MR
@@ -58,14 +58,14 @@ type side struct {
 	targets     []target // by queue pair, for datagrams
 	domain      *verbs.XRCD
 	shared      *verbs.SRQ
-	credits     *credits // nil where none are needed
+	credits     *credits // nil if they are not needed
 	local       []keys
 	remote      []keys
 	wcs         []verbs.WC
 	idle, busy  int // polls without and with completions
 	watch       *watch
 	cost        cost
-	theirCost   cost  // if the other side tells
+	theirCost   cost  // if the other side reports it
 	load        *load // with --cpu_util
 	report      report
 
@@ -77,10 +77,10 @@ type side struct {
 	closers []io.Closer    // in the order of their creation
 }
 
-// closeLater has an object closed at the end.
+// closeLater registers an object to be closed at the end.
 func (s *side) closeLater(c io.Closer) { s.closers = append(s.closers, c) }
 
-// open opens the device and decides what doesn't depend on the other side.
+// open opens the device, and chooses the settings that don't depend on the other side.
 func (s *side) open() (err error) {
 	if err = s.openDevice(); err != nil {
 		return err
@@ -153,8 +153,8 @@ func (s *side) openDevice() (err error) {
 	return nil
 }
 
-// chooseGID finds the GID to use: the one that was asked for. Without one over Ethernet, or on
-// EFA, an IPv4 GID, and one of RoCE v2, come first.
+// chooseGID finds the GID to use: the requested GID. Without a request, over Ethernet and on EFA it
+// prefers an IPv4 GID (or IPv6, if that is selected), and then RoCE v2.
 func (s *side) chooseGID() (err error) {
 	if s.gidIndex >= 0 {
 		s.global = true
@@ -190,8 +190,8 @@ func (s *side) chooseGID() (err error) {
 // mapped reports whether the GID is an IPv4 address.
 func mapped(g verbs.GID) bool { return [12]byte(g[:12]) == [12]byte{10: 0xff, 11: 0xff} }
 
-// chooseInline sets the default: in a latency test of an adapter that gains by it, short
-// messages go inline.
+// chooseInline sets the default: in a latency test on an adapter that is faster with inline data, short
+// messages are inline.
 func (s *side) chooseInline() {
 	const mellanox = 0x2c9
 	s.lessInline = s.inline < 0
@@ -257,7 +257,7 @@ func (s *side) call() error {
 	return nil
 }
 
-// greet reports whether the first message of a client is right.
+// greet checks the first message of a client.
 func (s *side) greet(message []byte) error {
 	if s.blind {
 		return nil
@@ -266,7 +266,7 @@ func (s *side) greet(message []byte) error {
 	return err
 }
 
-// turnedAway says that somebody has come who is no client.
+// turnedAway prints that a process has connected that is not a client.
 func (s *side) turnedAway(who any, why error) {
 	fmt.Fprintf(os.Stderr, "ibv %s: %v is no client: %v\n", s.tool.Name, who, why)
 }
@@ -313,8 +313,8 @@ func (s *side) agree() (err error) {
 	return nil
 }
 
-// largest is how long a message can be. Some devices' reads and writes can be longer than other
-// messages, by how much they don't tell: then the one who chooses a size knows.
+// largest returns the maximum length of a message. Some devices allow longer reads and writes than other
+// messages, but don't report the limit. Then the user is responsible for the size.
 func (s *side) largest() int {
 	switch {
 	case s.transport == ud:
@@ -327,12 +327,12 @@ func (s *side) largest() int {
 	return int(min(s.port.MaxMsgSize, math.MaxInt32))
 }
 
-// step is the distance of messages of a size.
+// step returns the distance in memory between messages of a size.
 func (s *side) step(size int) int { return (max(size, 1) + s.line - 1) / s.line * s.line }
 
 func (s *side) sendAt(qp int) int { return qp * s.stride }
 
-// recvAt is where the peer's messages go. Before a UD message there is a GRH.
+// recvAt returns the offset for the peer's messages. A GRH precedes a UD message.
 func (s *side) recvAt(qp int) int {
 	at := (s.queues() + qp) * s.stride
 	if s.transport == ud {
@@ -341,11 +341,11 @@ func (s *side) recvAt(qp int) int {
 	return at
 }
 
-// polled reports whether this side waits for the last byte of a write. Then the bytes must
+// polled reports whether this side polls the last byte of a write in memory. Then the bytes must
 // arrive in order.
 func (o *Options) polled() bool { return o.tool.verb == write && o.tool.latency && !o.imm }
 
-// make makes the memory and the queues.
+// make creates the memory and the queues.
 func (s *side) make() (err error) {
 	s.stride = s.step(max(s.size, s.cycle))
 	if s.pd, err = s.dev.AllocPD(); err != nil {
@@ -395,7 +395,7 @@ func (s *side) make() (err error) {
 		s.closeLater(qp)
 		s.addQP(qp)
 		if s.tool.raw {
-			continue // its addresses make it ready
+			continue // steer makes it ready
 		}
 		init := verbs.QPAttr{State: verbs.QPInit, Port: s.ibPort, PKeyIndex: s.pkey, QKey: qkey, Access: s.tool.verb.access()}
 		if err := qp.Modify(init, verbs.RequiredMask(qp.Type(), verbs.QPReset, verbs.QPInit)); err != nil {
@@ -419,7 +419,7 @@ func (s *side) qpOptions() verbs.QPOptions {
 	return o
 }
 
-// addQP adds a queue pair, with what the peer must know of it.
+// addQP adds a queue pair, and its keys for the peer.
 func (s *side) addQP(qp *verbs.QP) {
 	at := s.queues() + len(s.qps)
 	s.qps = append(s.qps, qp)
@@ -436,7 +436,7 @@ func (s *side) addQP(qp *verbs.QP) {
 	s.local = append(s.local, k)
 }
 
-// addTarget adds where a queue pair's datagrams go.
+// addTarget adds the destination of a queue pair's datagrams.
 func (s *side) addTarget(t target) {
 	s.closeLater(t.ah)
 	s.targets = append(s.targets, t)
@@ -477,7 +477,7 @@ func (s *side) connect() error {
 		}
 		for _, attr.State = range []verbs.QPState{verbs.QPRTR, verbs.QPRTS} {
 			if qp.Type() == verbs.DCT && attr.State == verbs.QPRTS {
-				s.local[i].qpn = qp.Num() // now it has one
+				s.local[i].qpn = qp.Num() // its number is known now
 				break
 			}
 			if err := qp.Modify(attr, verbs.RequiredMask(qp.Type(), attr.State-1, attr.State)); err != nil {

@@ -4,7 +4,7 @@ package perftest
 
 import "github.com/goverbs/goverbs/verbs"
 
-// A verb is what a tool measures.
+// A verb is the operation that a tool measures.
 type verb int
 
 const (
@@ -32,7 +32,7 @@ func (t Tool) Program() string {
 	return "ib_" + t.Name
 }
 
-// Tools are all of them.
+// Tools are all tools.
 var Tools = []Tool{
 	{"send_bw", "measure the bandwidth of sends", send, false, false, false},
 	{"send_lat", "measure the latency of sends", send, true, false, false},
@@ -47,12 +47,12 @@ var Tools = []Tool{
 	{"raw_ethernet_burst_lat", "measure the latency of raw Ethernet frames under load", send, true, true, true},
 }
 
-// title is the verb in the reports.
+// title returns the verb's name in the reports.
 func (v verb) title() string {
 	return [...]string{"Send", "RDMA_Write", "RDMA_Read", "Atomic"}[v]
 }
 
-// access is what the memory and the queue pairs allow the peer.
+// access returns the access of the peer that the memory and the queue pairs allow.
 func (v verb) access() verbs.AccessFlags {
 	return [...]verbs.AccessFlags{
 		0, verbs.AccessRemoteWrite, verbs.AccessRemoteRead, verbs.AccessRemoteAtomic,

@@ -26,7 +26,7 @@ var (
 	rawEth = transport{"RawEth", verbs.RawPacket, verbs.RawPacket}
 )
 
-// transports are those that a tool can use.
+// transports returns the transports that a tool can use.
 func (t Tool) transports() []transport {
 	if t.raw {
 		return []transport{rawEth}
@@ -63,7 +63,7 @@ func (o *Options) setTransport(value string) error {
 // both reports whether this side sends and receives.
 func (o *Options) both() bool { return o.duplex || o.tool.latency }
 
-// queues is the number of queue pairs. With split ones that do both, the first half sends and
+// queues returns the number of queue pairs. If a split transport sends and receives, the first half sends and
 // the second half receives.
 func (o *Options) queues() int {
 	if o.transport.split() && o.both() {
@@ -72,8 +72,8 @@ func (o *Options) queues() int {
 	return o.numQPs
 }
 
-// receiver is the queue pair that receives what the peer's queue pair sends, and the other way
-// round.
+// receiver returns the queue pair that receives the messages of the peer's queue pair qp, and
+// vice versa.
 func (o *Options) receiver(qp int) int {
 	if o.queues() > o.numQPs {
 		return (qp + o.numQPs) % o.queues()
@@ -81,7 +81,7 @@ func (o *Options) receiver(qp int) int {
 	return qp
 }
 
-// typeOf is the type of a queue pair of this side.
+// typeOf returns the type of a queue pair of this side.
 func (o *Options) typeOf(qp int) verbs.QPType {
 	switch {
 	case o.both() && qp < o.numQPs, !o.both() && o.sender():
@@ -95,10 +95,10 @@ func (o *Options) shares() bool {
 	return o.transport == xrc || (o.srq || o.transport == dc) && (o.both() || !o.sender())
 }
 
-// dcKey is perftest's.
+// dcKey is perftest's DC key.
 const dcKey = 0xffeeddcc
 
-// makeShared makes the shared receive queue.
+// makeShared creates the shared receive queue.
 func (s *side) makeShared() (err error) {
 	if !s.shares() {
 		return nil
@@ -118,7 +118,7 @@ func (s *side) makeShared() (err error) {
 	return nil
 }
 
-// makeQP makes a queue pair of this side.
+// makeQP creates a queue pair of this side.
 func (s *side) makeQP(i int) (*verbs.QP, error) {
 	o := s.qpOptions()
 	switch o.Type = s.typeOf(i); o.Type {
@@ -134,8 +134,8 @@ func (s *side) makeQP(i int) (*verbs.QP, error) {
 	return s.createQP(o, s.pd.CreateQP)
 }
 
-// createQP makes a queue pair. If nobody asked for the inline data, and the device refuses so much,
-// less is tried: no device tells how much it takes.
+// createQP creates a queue pair. If the device refuses the default amount of inline data, createQP tries
+// less, because no device reports its limit.
 func (s *side) createQP(o verbs.QPOptions, create func(verbs.QPOptions) (*verbs.QP, error)) (*verbs.QP, error) {
 	for {
 		qp, err := create(o)

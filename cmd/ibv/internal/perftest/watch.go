@@ -15,7 +15,7 @@ var (
 	errLost  = errors.New("messages were lost: nothing more arrives")
 )
 
-// patience is for how many seconds a side waits for data after the other side has ended. One
+// patience returns how many seconds a side waits for data after the other side has ended. A side
 // that doesn't meet the other side waits longer.
 func patience(x *exchange) int {
 	if x.lonely {
@@ -24,18 +24,18 @@ func patience(x *exchange) int {
 	return 3
 }
 
-// slowest is a rate in bytes per second that no network falls below: a message has so much longer.
+// slowest is a lower bound of the rate of any network, in bytes per second. It extends the wait for long messages.
 const slowest = 10e6
 
-// A watch ends the wait for completions that cannot come any more.
+// A watch ends the wait for completions that can no longer arrive.
 type watch struct {
 	ctx      context.Context
 	stop     context.CancelCauseFunc
 	progress atomic.Uint64 // messages so far
 }
 
-// newWatch watches until its context ends. lossy says that messages may be lost, so that
-// a side may wait for what its peer believes to have sent.
+// newWatch watches until its context ends. With lossy, messages may be lost, so that
+// a side may wait for messages that its peer has already sent.
 func (s *side) newWatch(lossy bool) *watch {
 	w, x := new(watch), s.x
 	w.ctx, w.stop = context.WithCancelCause(s.ctx)
@@ -84,15 +84,15 @@ func (w *watch) err() error {
 	return nil
 }
 
-// A watched byte is one that the peer writes.
+// A watched byte is a byte that the peer writes.
 type watched struct {
 	word *uint32
 	at   int // the byte's place in the word
 }
 
-// watchByte returns the byte at an offset in a region's memory. That begins at a page, so
-// the word is aligned. It must have the whole word: its length is a multiple of a cache
-// line. The garbage collector doesn't manage it, and it is mapped as long as the byte is
+// watchByte returns the byte at an offset in a region's memory. The memory begins at a page, so
+// the word is aligned. It contains the whole word, because its length is a multiple of a cache
+// line. The garbage collector doesn't manage it, and it stays mapped while the byte is
 // watched.
 func watchByte(mem []byte, off int) watched {
 	return watched{(*uint32)(unsafe.Pointer(&mem[off&^3])), off & 3}
