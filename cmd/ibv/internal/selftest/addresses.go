@@ -8,11 +8,11 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// maxAddresses bounds how many addresses are tested. A port may have hundreds.
+// maxAddresses limits the number of tested addresses. A port may have hundreds.
 const maxAddresses = 16
 
-// addresses sends by each address of the first side's port, to itself: messages over RC,
-// and datagrams, whose header must name it.
+// addresses sends to each address of the first side's port, from the same address: messages over RC,
+// and datagrams, whose header must name the address.
 func addresses(r *run) {
 	s := r.sides[0]
 	table, err := s.dev.GIDTable()
@@ -69,13 +69,13 @@ func assigned(e verbs.GIDEntry) bool {
 	return false
 }
 
-// by sends to the port by one of its addresses.
+// by sends to the port through one of its addresses.
 func (c *check) by(e verbs.GIDEntry) error {
 	was := c.run.sides
 	s := *c.sides[0]
 	s.gid = e
 	port := *s.port
-	port.GRHRequired = true // by the GID, also over InfiniBand
+	port.GRHRequired = true // use the GID, also over InfiniBand
 	s.port = &port
 	c.run.sides = [2]*side{&s, &s}
 	defer func() { c.run.sides = was }()

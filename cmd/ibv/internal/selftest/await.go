@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A silence is that nothing completes.
+// A silence is the error that nothing completes.
 type silence struct {
 	got, want int
 	for_      time.Duration
@@ -21,7 +21,7 @@ func (s *silence) Error() string {
 	return fmt.Sprintf("%d of %d completions in %v; %s", s.got, s.want, s.for_, s.canary)
 }
 
-// await polls n completions, of which any may be failures. If none comes for the patience,
+// await polls n completions, of which any may be failures. If none arrives within the patience,
 // the error is a *silence.
 func (c *check) await(cq *verbs.CQ, n int) ([]verbs.WC, error) {
 	if cap(c.wcs) < n {
@@ -48,7 +48,7 @@ func (c *check) await(cq *verbs.CQ, n int) ([]verbs.WC, error) {
 	return wcs, nil
 }
 
-// A waiting waits for anything, first at the processor's cost, then not.
+// A waiting waits for an event, first by spinning, then by sleeping.
 type waiting struct {
 	c     *check
 	turns int
@@ -82,8 +82,8 @@ func (w *waiting) more() error {
 	return &silence{for_: w.c.o.Patience, canary: w.c.sing()}
 }
 
-// one awaits one completion, which must succeed and be of the request. With an error, it returns
-// the completion that is wrong, if one came.
+// one awaits one completion, which must be the request's and successful. With an error, it returns
+// the wrong completion, if there is one.
 func (c *check) one(cq *verbs.CQ, id uint64, op verbs.WCOpcode, whose string) (*verbs.WC, error) {
 	wcs, err := c.await(cq, 1)
 	if err != nil {
@@ -107,7 +107,7 @@ func (c *check) lost(err error, what string, details ...string) error {
 	return err
 }
 
-// describe shows a completion, with what the device says of a failure.
+// describe returns a completion as text, with the device's details of a failure.
 func describe(wc *verbs.WC) string {
 	s := fmt.Sprintf("completion of %d: %v, QP %#x", wc.WRID, wc.Status, wc.QPNum)
 	if wc.Status == verbs.WCSuccess {
@@ -121,15 +121,15 @@ func describe(wc *verbs.WC) string {
 	return s + fmt.Sprintf(", vendor error %#x, hardware syndrome %#x of type %#x", wc.VendorErr, syndrome, typ)
 }
 
-// A canary is another pair of queues, which tells a lost completion from a device that
-// completes nothing any more, and from a machine that is slow.
+// A canary is another pair of queues. It distinguishes a lost completion from a device that
+// no longer completes anything, and from a slow machine.
 type canary struct {
 	c *check
 	p *pair
 	n uint64
 }
 
-// hatch makes the canary. It is made before anything goes wrong.
+// hatch creates the canary, before anything can go wrong.
 func (r *run) hatch() error {
 	c := &check{run: r, name: "canary"}
 	p, err := c.pair(shape{typ: verbs.RC, sends: 4, recvs: 1})
@@ -141,7 +141,7 @@ func (r *run) hatch() error {
 	return nil
 }
 
-// sing has the canary do a round trip, for as long as it takes, up to ten times the patience.
+// sing does a round trip with the canary. It waits up to ten times the patience.
 func (c *check) sing() string {
 	if c.canary == nil {
 		return "no other pair of queues to compare with"

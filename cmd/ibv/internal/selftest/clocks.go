@@ -14,7 +14,7 @@ func clocks(r *run) {
 	r.check("timestamps", timestamps)
 }
 
-// behind reports whether a reading of the clock is behind an earlier one.
+// behind reports whether a reading of the clock is behind an earlier reading.
 func (s *side) behind(now, before uint64) bool {
 	mask := s.attr.CompletionTimestampMask
 	late := (before - now) & mask
@@ -42,7 +42,7 @@ func clock(c *check) error {
 		}
 		last = now
 	}
-	// Each reading is between two of the system's. That bounds the error, however slow the
+	// Each reading is between two readings of the system's clock. That bounds the error, however slow the
 	// machine is.
 	read := func() (before time.Time, ticks uint64, after time.Time, err error) {
 		before = time.Now()
@@ -69,7 +69,7 @@ func clock(c *check) error {
 }
 
 // timestamps checks that completions happen in order, and between two readings of the clock, if the kernel
-// shows that.
+// lets programs read it.
 func timestamps(c *check) error {
 	s := c.sides[0]
 	if s.attr.CompletionTimestampMask == 0 {

@@ -12,8 +12,8 @@ const copiesPlanned = 32
 
 // combining proves that the processor combines the stores of a request's copy, and that the
 // device executes the copy. Of a NOP, the copy in the register asks for a completion, and the
-// request in the ring doesn't. Where stores aren't combined, the device takes the first 8
-// bytes for a doorbell and executes the ring's: all else works then, too, but slower.
+// request in the ring doesn't. If stores aren't combined, the device takes the first 8
+// bytes for a doorbell and executes the request in the ring. Then everything works, too, but slower.
 func combining(r *run) {
 	sides := r.sides[:]
 	if r.loopback() {
@@ -25,8 +25,8 @@ func combining(r *run) {
 	}
 }
 
-// combined posts NOPs to a QP of one side. After each it posts a second one, which completes
-// in any case, so that no time limit decides whether the first did.
+// combined posts NOPs to a QP of one side. After each it posts a second NOP, which completes
+// in any case, so that no time limit decides whether the first completes.
 func (c *check) combined(side int) error {
 	c.plan = copiesPlanned
 	p, err := c.pair(shape{typ: verbs.RC, sends: 2 * copiesPlanned, recvs: 1, cqe: 2*copiesPlanned + 1})
@@ -38,13 +38,13 @@ func (c *check) combined(side int) error {
 	if err != nil {
 		return unlessThere(err, "registers that take copies of requests")
 	}
-	var executed [2]int // in each of the register's buffers
+	var executed [2]int // by buffer of the register
 	for i := range copiesPlanned {
 		buffer := q.buffer()
 		c.at("QP %#x of %s, NOP %d, copied to buffer %d of its register", e.qp.Num(), e.side.dev.Info().Name(), i, buffer)
 		first := q.copied()
-		// A device that is busy may read the ring although it has the copy. So it gets a
-		// moment before it has more to do.
+		// A busy device may read the ring although it has the copy. So it gets a
+		// moment before the next request.
 		for begin := time.Now(); !q.ready() && time.Since(begin) < time.Millisecond; {
 		}
 		second := q.rung()

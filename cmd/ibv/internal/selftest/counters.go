@@ -6,10 +6,10 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// completionsPlanned is more than a counter of 24 bits counts, which is the widest of a queue.
+// completionsPlanned exceeds a counter of 24 bits, the widest counter of a queue.
 const completionsPlanned = 17_000_000
 
-// counters completes so many requests that each counter of a queue wraps: the 16 bits of a
+// counters completes enough requests to wrap each counter of a queue: the 16 bits of a
 // request's number, the 24 bits of a CQ's index, and all rings.
 func counters(r *run) {
 	r.planned(completionsPlanned, "completions")

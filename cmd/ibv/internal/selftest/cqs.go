@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// armsPlanned is how often CQs are armed, resizesPlanned how often one is resized.
+// armsPlanned is how often CQs are armed, resizesPlanned how often a CQ is resized.
 const (
 	armsPlanned    = 100_000
 	resizesPlanned = 300
@@ -149,8 +149,8 @@ func (c *check) burst(cq func(*verbs.CQOptions), what string) error {
 	return nil
 }
 
-// closedQueuePair closes one of two queue pairs that have completions in a CQ. Those of the
-// other one must still be there. Those of the closed one mustn't, except with rxe, which
+// closedQueuePair closes one of two queue pairs that have completions in a CQ. The completions of the
+// other queue pair must remain. Those of the closed queue pair must not, except with rxe, which
 // leaves them.
 func closedQueuePair(c *check) error {
 	const n = 16
@@ -172,7 +172,7 @@ func closedQueuePair(c *check) error {
 	}
 	c.at("%v, which shares a CQ with %v, of which one is closed with %d requests", p, gone, n)
 	number := gone.a.qp.Num()
-	// Two completions have come, so that the CQ has been read before.
+	// Poll two completions, so that the CQ has been read before.
 	wcs, err := c.await(p.a.send, 2)
 	if err != nil {
 		return c.lost(err, "the first completions")
@@ -206,7 +206,7 @@ func closedQueuePair(c *check) error {
 	if !p.a.side.mlx5 {
 		return nil
 	}
-	// Those of the closed one may have come last.
+	// The completions of the closed queue pair may be last.
 	var rest [1]verbs.WC
 	switch n, err := p.a.send.Poll(rest[:]); {
 	case err != nil:
@@ -218,7 +218,7 @@ func closedQueuePair(c *check) error {
 }
 
 // settle waits until the completions of all writes of 8 bytes are in the CQ, without polling it. The
-// answer to a read acknowledges what was posted before, and a write with a fence waits for it.
+// answer to a read acknowledges all earlier requests, and a write with a fence waits for the answer.
 func (p *pair) settle(c *check) error {
 	const at, mark = 64, 0x5e
 	p.a.mr.Bytes()[at], p.b.mr.Bytes()[at] = mark, 0
@@ -293,7 +293,7 @@ func (c *check) arms(typ verbs.QPType, solicited bool) error {
 		}
 		id := uint64(i)
 		c.at("%v, arm %d", p, i)
-		// The receives' CQ is armed after the message every other time: then the event is due at once.
+		// Every other time, the receives' CQ is armed after the message: then the event is due at once.
 		late := !solicited && i%2 == 1
 		if !late {
 			if err := p.b.recv.Arm(solicited); err != nil {
@@ -314,14 +314,14 @@ func (c *check) arms(typ verbs.QPType, solicited bool) error {
 			return err
 		}
 		if late {
-			// Armed now, the event may come or not, as the completion is there already: poll decides.
+			// The completion is there already, so that arming now may or may not deliver an event: poll decides.
 			if err := p.b.recv.Arm(false); err != nil {
 				return err
 			}
 			if _, err := c.one(p.b.recv, id, verbs.WCRecv, "receive"); err != nil {
 				return err
 			}
-			// What the arming is for: the next message.
+			// The CQ is armed for the next message.
 			if err := c.oneMore(p, id); err != nil {
 				return err
 			}
@@ -349,7 +349,7 @@ func (c *check) oneMore(p *pair, id uint64) error {
 	return err
 }
 
-// event waits for a channel's event, which must be of the CQ.
+// event waits for a channel's event, which must be the CQ's.
 func (c *check) event(ch *verbs.CompChannel, cq *verbs.CQ, state string) error {
 	ctx, cancel := context.WithTimeout(c.ctx, c.o.Patience)
 	defer cancel()
@@ -379,7 +379,7 @@ func (c *check) event(ch *verbs.CompChannel, cq *verbs.CQ, state string) error {
 	return nil
 }
 
-// pollWait has a goroutine sleep until each message.
+// pollWait lets a goroutine sleep until each message arrives.
 func (c *check) pollWait(typ verbs.QPType) error {
 	p, err := c.pair(shape{typ: typ, sends: 4, recvs: 4, events: true})
 	if err != nil {

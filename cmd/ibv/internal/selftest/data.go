@@ -14,7 +14,7 @@ import (
 // room is the longest message of the group data.
 const room = 4 << 20
 
-// transports are what data goes over, by the requester's type.
+// transports are the transports of the group data, by the requester's type.
 var transports = []verbs.QPType{verbs.RC, verbs.UC, verbs.UD, verbs.XRCSend, verbs.DCI}
 
 // data exchanges data by each operation of each transport.
@@ -58,7 +58,7 @@ func data(r *run) {
 	r.check("every length", everyLength)
 }
 
-// inlineAsked is how many inline bytes the pairs of the group ask for. It is more than one
+// inlineAsked is the number of inline bytes that the pairs of the group request. It is more than one
 // WQE block, and less than most devices' limits.
 const inlineAsked = 200
 
@@ -73,8 +73,8 @@ type tally struct {
 	right  []string
 }
 
-// add files the outcome of one length. It reports whether the check can go on: after a
-// mismatch it can, after a failed completion the queues are in error.
+// add records the result of one length. It reports whether the check can continue. After a
+// mismatch it can. After a failed completion it can't, because the queues are in error.
 func (t *tally) add(n int, err error) (goOn bool) {
 	if err == nil {
 		t.right = append(t.right, strconv.Itoa(n))
@@ -98,7 +98,7 @@ func (t *tally) add(n int, err error) (goOn bool) {
 	return goOn
 }
 
-// file files the failure, if there is one.
+// file reports the failure, if there is one.
 func (t *tally) file() {
 	if t.first == nil {
 		return
@@ -134,7 +134,7 @@ func (c *check) all(p *pair, list []scenario.Exchange) error {
 	return nil
 }
 
-// exchange does one exchange, and compares all memory that is near the data.
+// exchange does one exchange, and compares the data and the memory around it.
 func (c *check) exchange(p *pair, x scenario.Exchange, id uint64) error {
 	c.at("%v, %v of %d bytes", p, x, x.N)
 	t := x.Begin(p.shape.typ, p.a.mr, p.b.mr, p.shape.sges, scenario.Mix(c.o.Seed+id<<20+uint64(x.N)), id)
@@ -147,11 +147,11 @@ func (c *check) exchange(p *pair, x scenario.Exchange, id uint64) error {
 	return nil
 }
 
-// transfer posts the requests of an exchange and awaits all completions. What UC and UD lose is
-// sent again, at most twice.
+// transfer posts the requests of an exchange and awaits all completions. It sends messages that UC or UD loses
+// again, at most twice.
 func (c *check) transfer(p *pair, t *scenario.Transfer) error {
 	if r := t.Recv; r != nil {
-		if len(r.SGL) == 0 && p.b.side.efa != nil { // it needs a buffer in each receive
+		if len(r.SGL) == 0 && p.b.side.efa != nil { // EFA needs a buffer in each receive
 			r.SGL = []verbs.SGE{p.b.mr.SGE(0, 1)}
 		}
 		if err := p.receive(*r); err != nil {
@@ -190,11 +190,11 @@ func (c *check) transfer(p *pair, t *scenario.Transfer) error {
 	}
 }
 
-// lost reports whether the failure is that nothing came.
+// lost reports whether the failure is that no completion arrived.
 func (f *Failure) lost() bool { return f.Seen != "" && f.Seen[0] == '0' }
 
-// fence reads, and sends what was read, with a fence between both. Between them may be the
-// bind of a window, after which a request has a fence of another kind too.
+// fence reads, and sends the data that was read, with a fence in between. With bind, a window is bound in
+// between. The request after a bind has another kind of fence, too.
 func fence(c *check, bind bool) error {
 	n := min(64<<10, c.message()) // so that the read takes a while
 	if bind && c.sides[0].attr.DeviceCapFlags&(verbs.DeviceMemWindowType2A|verbs.DeviceMemWindowType2B) == 0 {
@@ -255,7 +255,7 @@ func fence(c *check, bind bool) error {
 	return nil
 }
 
-// refusals are the statuses of an operation that a requester or a responder doesn't have.
+// refusals are the statuses of an operation that a requester or a responder doesn't support.
 var refusals = []verbs.WCStatus{verbs.WCLocQPOpErr, verbs.WCRemInvReqErr}
 
 // atomics does each atomic operation on words that show which bytes and which operands the
@@ -282,7 +282,7 @@ func atomics(c *check) error {
 		}
 		wc, err := c.one(p.a.send, uint64(i), x.Op, "request")
 		if x.Masked && wc != nil && slices.Contains(refusals, wc.Status) {
-			// The library asks the adapter's firmware, but not every kernel lets it.
+			// The library asks the adapter's firmware, but not every kernel allows that.
 			c.lacks("masked atomics: they fail with " + wc.Status.String())
 			return nil
 		}

@@ -45,8 +45,8 @@ func doorbells(r *run) {
 	r.check("many goroutines on one pair", func(c *check) error { return c.wandering(1, 6) })
 }
 
-// A lap is a way to post requests of all sizes at all offsets. A doorbell that is not seen
-// shows only if no other follows, so in half of the laps each post waits for the last one.
+// A lap posts requests of all sizes at all offsets in one way. A missed doorbell
+// is noticed only if no other follows. So in half of the laps, each post waits for the previous one.
 type lap struct {
 	name  string
 	batch int // the most requests in a post
@@ -60,7 +60,7 @@ var laps = []lap{
 	{"one by one", 1, false},
 }
 
-// A ring knows where the requests of an RC send queue are in it.
+// A ring computes the places of requests in an RC send queue.
 type ring struct {
 	slots int // its length in slots
 	mlx5  bool
@@ -100,8 +100,8 @@ func (r ring) pieces(k int) int {
 	return (32 + 16*k + 63) / 64
 }
 
-// piecesFor returns a number of pieces of a request of so many slots, or 0 if it would be
-// more than there can be.
+// piecesFor returns a number of pieces with which a request takes slots slots, or 0 if it would exceed
+// most.
 func (r ring) piecesFor(slots, turn, most int) int {
 	first, last := 1, most
 	if r.mlx5 {
@@ -113,8 +113,8 @@ func (r ring) piecesFor(slots, turn, most int) int {
 	return first + turn%(last-first+1)
 }
 
-// inlineFor returns the longest inline data that a request of so many slots holds, or 0 if
-// with the longest that there can be it takes fewer.
+// inlineFor returns the longest inline data that a request of slots slots holds, or 0 if
+// a request with most bytes takes fewer slots.
 func (r ring) inlineFor(slots, most int) int {
 	if !r.mlx5 {
 		return min(8<<slots, most)
@@ -131,19 +131,19 @@ type posted struct {
 	id    uint64
 	start int // slot since the queue was reset
 	slots int
-	n     int // bytes that it writes
+	n     int // bytes to write
 	sges  int // entries, 0 for inline data
 	batch int // its place in a batch, from 0
 }
 
-// cell is the memory of each request at the responder, and cells their number, which is
-// more than the requests in flight.
+// cell is the size of each request's memory at the responder, and cells the number of cells, which is
+// larger than the number of requests in flight.
 const (
 	cell  = 512
 	cells = 128
 )
 
-// maxBatch is how many requests a batch has, not counting those between them.
+// maxBatch is the maximum of requests in a batch, without the fillers.
 const maxBatch = 6
 
 // offsets posts writes of each size, so that each begins at each offset of the ring: after
@@ -172,7 +172,7 @@ func (c *check) offsets(l lap, number uint64) error {
 		if n == 0 && s.ring.piecesFor(slots, 0, sges) == 0 {
 			continue
 		}
-		// The messages of compare shift what follows, so that more than one round may be
+		// The messages of compare shift the requests that follow. So more than one round may be
 		// needed to reach all offsets.
 		seen := make([]bool, s.ring.slots)
 		for left, i := len(seen), 0; left > 0 && i < 4*len(seen); i++ {
@@ -204,7 +204,7 @@ func (c *check) offsets(l lap, number uint64) error {
 	return s.compare()
 }
 
-// A stream is requests of one pair that complete in order.
+// A stream has the requests of one pair, which complete in order.
 type stream struct {
 	c     *check
 	p     *pair
@@ -222,8 +222,8 @@ type stream struct {
 	compared uint64 // the last request whose bytes were compared
 }
 
-// request makes a write of n bytes inline, or of 8 bytes from each of some pieces. It
-// remembers where the request is.
+// request returns a write of n bytes inline, or of 8 bytes from each of some pieces. It
+// records the request's place in the ring.
 func (s *stream) request(n, batch, pieces int) verbs.SendWR {
 	s.id++
 	x := posted{id: s.id, start: s.slot, n: n, batch: batch, sges: pieces}
@@ -246,11 +246,11 @@ func (s *stream) request(n, batch, pieces int) verbs.SendWR {
 	return wr
 }
 
-// source is where request id's pieces are in the requester's memory, which has a pattern.
+// source returns the offset of request id's pieces in the requester's memory, which has a pattern.
 func (s *stream) source(id uint64) int { return int(id*8) % (cell*cells - 64) }
 
-// add makes a write of so many slots, of n inline bytes or of pieces, and a filler if the slots
-// are even. It posts them one by one if that is the lap's way.
+// add adds a write of slots slots, of n inline bytes or of pieces, and a filler if the number of slots
+// is even. It posts them one by one if the lap does so.
 func (s *stream) add(n, slots int, l lap, pieces bool) error {
 	k := 0
 	if pieces || n == 0 {
@@ -262,7 +262,7 @@ func (s *stream) add(n, slots int, l lap, pieces bool) error {
 	return s.put(s.filler(), l)
 }
 
-// filler makes a write of one slot.
+// filler returns a write of one slot.
 func (s *stream) filler() verbs.SendWR {
 	if s.p.shape.inline == 0 {
 		return s.request(0, len(s.wrs), 1)
@@ -278,7 +278,7 @@ func (s *stream) put(wr verbs.SendWR, l lap) error {
 	return s.doorbell(l)
 }
 
-// flush posts what was added, and compares memory before it is used again.
+// flush posts the added requests, and compares memory before it is used again.
 func (s *stream) flush(l lap) error {
 	if len(s.wrs) > 0 {
 		if err := s.doorbell(l); err != nil {
@@ -294,7 +294,7 @@ func (s *stream) flush(l lap) error {
 	return s.compare()
 }
 
-// doorbell posts what was made, with one doorbell.
+// doorbell posts the prepared requests, with one doorbell.
 func (s *stream) doorbell(l lap) error {
 	s.posts += len(s.wrs)
 	if err := s.p.post(s.wrs...); err != nil {
@@ -326,7 +326,7 @@ func (s *stream) drain(n int) error {
 	return nil
 }
 
-// describe says where a request is in the ring.
+// describe describes a request's place in the ring.
 func (s *stream) describe(x posted) string {
 	d := fmt.Sprintf("%v, request %d, %d slots from offset %d of a ring of %d, %d bytes", s.p, x.id, x.slots, x.start%s.ring.slots, s.ring.slots, x.n)
 	if x.sges > 0 {
@@ -340,7 +340,7 @@ func (s *stream) describe(x posted) string {
 	return d
 }
 
-// state lists the requests that are open, and whether each was executed.
+// state lists the open requests, and whether each was executed.
 func (s *stream) state() (list []string) {
 	for i, x := range s.open {
 		if i == 6 {
@@ -355,7 +355,7 @@ func (s *stream) state() (list []string) {
 	return list
 }
 
-// data returns what a request writes.
+// data returns the bytes that a request writes.
 func (s *stream) data(x posted, b []byte) []byte {
 	b = b[:x.n]
 	if x.sges > 0 {
@@ -372,8 +372,8 @@ func (s *stream) written(x posted) bool {
 	return slices.Equal(s.p.b.mr.Bytes()[at:at+x.n], s.data(x, b[:]))
 }
 
-// missing says which request didn't complete, and finds out why: whether it was executed,
-// and whether the next doorbell brings it.
+// missing reports the request that didn't complete. It finds out whether the request was executed,
+// and whether the next doorbell brings the completion.
 func (s *stream) missing(err error) error {
 	var quiet *silence
 	if !errors.As(err, &quiet) || len(s.open) == 0 {
@@ -398,7 +398,7 @@ func (s *stream) missing(err error) error {
 	return f
 }
 
-// compare compares the memory of the last requests, after a message that says that all has
+// compare compares the memory of the last requests, after a message whose arrival shows that all writes have
 // arrived.
 func (s *stream) compare() error {
 	if err := s.p.receive(verbs.RecvWR{WRID: 1}); err != nil {
@@ -428,8 +428,8 @@ func (s *stream) compare() error {
 }
 
 // wandering posts from many goroutines, which move between processors while the garbage
-// collector and busy goroutines interrupt them. There are as many pairs, and as many
-// goroutines on each. Each ID must complete once.
+// collector and busy goroutines interrupt them. There are pairs pairs, with each goroutines
+// on each. Each ID must complete once.
 func (c *check) wandering(pairs, each int) error {
 	left := (postsPlanned - c.g.Done) / 2
 	if each > 1 {
@@ -460,7 +460,7 @@ func (c *check) wandering(pairs, each int) error {
 			posts[g] = max(part(left, pairs*each, i*each+g), 50)
 		}
 		posters.Go(func() {
-			// The other goroutines need a check of their own for what await remembers.
+			// Each goroutine needs its own check, because await stores its state there.
 			mine := &check{run: c.run, name: c.name}
 			mine.at("%v", p)
 			errs[i] = mine.crowd(p, posts, until, &total)
@@ -478,7 +478,7 @@ func (c *check) wandering(pairs, each int) error {
 	return nil
 }
 
-// part returns the i-th of n parts of a whole, which are equal but for one: all together are the
+// part returns the i-th of n nearly equal parts of a whole, whose sum is the
 // whole.
 func part(whole, n, i int) int { return whole*(i+1)/n - whole*i/n }
 
@@ -504,7 +504,7 @@ func disturb(stop chan struct{}) {
 	}
 }
 
-// crowd posts from several goroutines to one pair, from each as often as posts says, and polls.
+// crowd posts from several goroutines to one pair, from each the number in posts, and polls.
 func (c *check) crowd(p *pair, posts []int, until time.Time, total *atomic.Int64) error {
 	var wg sync.WaitGroup
 	goroutines := len(posts)
@@ -532,7 +532,7 @@ func (c *check) crowd(p *pair, posts []int, until time.Time, total *atomic.Int64
 		}
 		if err != nil {
 			quit.Store(true)
-			go func() { // for posters that wait for room
+			go func() { // wakes posters that wait for room
 				for range room {
 				}
 			}()

@@ -14,9 +14,9 @@ import (
 )
 
 // EFA adapters have datagrams only, which arrive and complete in any order. So the groups have
-// other checks there, which identify messages by numbers.
+// other checks for EFA, which identify messages by numbers.
 
-// chooseEFA notes what an EFA adapter has.
+// chooseEFA stores the attributes of an EFA adapter.
 func (s *side) chooseEFA() error {
 	attr, err := efadv.QueryDevice(s.dev)
 	if err != nil {
@@ -36,7 +36,7 @@ func (s *side) chooseEFA() error {
 func (s *side) reads() bool  { return s.efa.Caps&efadv.CapRDMARead != 0 }
 func (s *side) writes() bool { return s.efa.Caps&efadv.CapRDMAWrite != 0 }
 
-// efaGroups returns the checks of a group, or why there are none.
+// efaGroups returns the checks of a group, or the reason why there are none.
 func efaGroups(name string) (run func(*run), why string) {
 	switch name {
 	case "identity":
@@ -70,12 +70,12 @@ func efaGroups(name string) (run func(*run), why string) {
 
 const efaInline = 32 // of each EFA adapter
 
-// efaShape returns the shape of a pair, with what requests of EFA can have.
+// efaShape returns the shape of a pair, with the limits of EFA's requests.
 func efaShape(typ verbs.QPType, sends, recvs int) shape {
 	return shape{typ: typ, sends: sends, recvs: recvs, sges: 2, inline: efaInline}
 }
 
-// longest is the longest message between the sides, and of RDMA.
+// longest returns the maximum lengths of a message and of RDMA between the sides.
 func (r *run) longest(typ verbs.QPType) (message, rdma int) {
 	message = r.message()
 	if typ == verbs.UD {
@@ -217,7 +217,7 @@ func (c *check) eachOnce(cq *verbs.CQ, first uint64, n int) error {
 	return nil
 }
 
-// A layout says where the bytes of a short message are.
+// A layout is the placement of the bytes of a short message.
 type layout int
 
 const (
@@ -236,7 +236,7 @@ type correspondence struct {
 	lead int
 }
 
-const envelope = 64 // the memory of a short message, with what precedes it
+const envelope = 64 // the memory of a short message, with the bytes before it
 
 func (c *check) correspond(s shape) (*correspondence, error) {
 	s.memory = max(s.sends, s.recvs) * envelope
@@ -251,7 +251,7 @@ func (c *check) correspond(s shape) (*correspondence, error) {
 	return m, nil
 }
 
-// batch sends a message of each layout with one post, and awaits all that follows.
+// batch sends a message of each layout with one post, and awaits all completions.
 func (m *correspondence) batch(list ...layout) error {
 	c, p, n, first := m.c, m.p, len(list), m.next
 	c.at("%v, messages %d to %d", p, first, first+uint64(n)-1)
@@ -350,7 +350,7 @@ func efaDoorbells(r *run) {
 	})
 }
 
-// efaWraps makes the counters and the rings of all queues wrap, fills them, and empties them by
+// efaWraps makes the counters and the rings of all queues wrap, fills the queues, and empties them through
 // ERROR and RESET.
 func efaWraps(r *run) {
 	types := []verbs.QPType{verbs.SRD, verbs.UD}
@@ -389,8 +389,8 @@ func efaWraps(r *run) {
 	r.g.NotThere = append(r.g.NotThere, "shared receive queues")
 }
 
-// efaFull posts until a queue refuses more. Messages wait for receives. All that was taken
-// completes once.
+// efaFull posts until a queue refuses more. Messages wait for receives. Each accepted request
+// must complete once.
 func efaFull(c *check) error {
 	p, err := c.pair(efaShape(verbs.SRD, 8, 32))
 	if err != nil {
@@ -416,7 +416,7 @@ func efaFull(c *check) error {
 		if err := fill("sends", sends, func(id uint64) error { message.WRID = id; return p.post(message) }); err != nil {
 			return err
 		}
-		// Each receive has two pieces, so that the ring is full too.
+		// Each receive has two pieces, so that the ring becomes full, too.
 		if err := fill("receives", recvs, func(id uint64) error {
 			return p.receive(verbs.RecvWR{WRID: id, SGL: []verbs.SGE{p.b.mr.SGE(0, 4), p.b.mr.SGE(4, 4)}})
 		}); err != nil {
@@ -441,7 +441,7 @@ func efaFull(c *check) error {
 	return nil
 }
 
-// efaFlush moves queues with open receives to the error state, and begins anew.
+// efaFlush moves queues with open receives to the error state, and reuses them.
 func efaFlush(c *check) error {
 	m, err := c.correspond(efaShape(verbs.SRD, 8, 8))
 	if err != nil {
@@ -481,7 +481,7 @@ func efaFlush(c *check) error {
 	return nil
 }
 
-// again brings a queue pair for datagrams through RESET.
+// again resets a queue pair for datagrams, and makes it ready again.
 func (e *end) again() error {
 	if err := e.qp.Modify(verbs.QPAttr{State: verbs.QPReset}, verbs.QPAttrState); err != nil {
 		return err
@@ -522,7 +522,7 @@ func efaCQs(r *run) {
 	r.g.NotThere = append(r.g.NotThere, "compressed completions", "resizing a CQ", "solicited events", "events of an overrun")
 }
 
-// efaClosed closes a queue pair whose completions are in the CQ. Another one's come after them.
+// efaClosed closes a queue pair whose completions are in the CQ, before those of another queue pair.
 func efaClosed(c *check) error {
 	const n = 8
 	s := efaShape(verbs.SRD, n, n)

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An efaProvocation is one wrong request over SRD, and the status that libefa has for it; none if
-// the descriptions of the device don't say it.
+// An efaProvocation is one wrong request over SRD, and the status that libefa defines for it, if the
+// descriptions of the device have one.
 type efaProvocation struct {
 	name string
 	act  func(p *pair) error
@@ -20,7 +20,7 @@ func provoked(x scenario.Post) func(*pair) error {
 	return func(p *pair) error { return p.provoke(x) }
 }
 
-// wrongly sends 64 bytes to a receive of as many, with changes.
+// wrongly sends 64 bytes to a receive of 64 bytes, with changes to both.
 func wrongly(change func(wr *verbs.SendWR, recv *verbs.SGE)) func(*pair) error {
 	return func(p *pair) error {
 		to := p.b.mr.SGE(0, 64)
@@ -48,8 +48,8 @@ var efaProvocations = []efaProvocation{
 	{"write beyond the memory's end", provoked(scenario.Remote(verbs.OpRDMAWrite, 64, scenario.Beyond, 0)), verbs.WCRemAccessErr},
 }
 
-// efaSyndromes provokes each error, checks its status, and records what the device says beside it.
-// After RESET of both ends, the pair works again.
+// efaSyndromes provokes each error, checks its status, and records the device's vendor error.
+// After RESET of both ends, the pair must work again.
 func efaSyndromes(r *run) {
 	for _, x := range efaProvocations {
 		r.check(x.name, func(c *check) error {
@@ -93,8 +93,8 @@ func efaSyndromes(r *run) {
 	}
 }
 
-// efaMemory registers memory of each kind, and has the device send from it, receive into it, and
-// read and write it where it can.
+// efaMemory registers memory of each kind. The device sends from it, receives into it, and
+// reads and writes it if it supports that.
 func efaMemory(r *run) {
 	for _, k := range slices.Concat(kinds, hostKinds) {
 		r.check(k.name, func(c *check) error {

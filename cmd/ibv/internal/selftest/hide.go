@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A hider replaces what identifies a host by random numbers: GUIDs, GIDs, and addresses of its
+// A hider replaces identifiers of a host by random numbers: GUIDs, GIDs, and addresses of its
 // interfaces. Within a report, equal addresses have equal numbers.
 type hider struct {
 	names map[string]string
@@ -31,14 +31,14 @@ func (h *hider) add(kind, text string) {
 	sort.SliceStable(h.order, func(i, j int) bool { return len(h.order[i]) > len(h.order[j]) })
 }
 
-// device hides what a device is known by.
+// device hides the identifiers of a device.
 func (h *hider) device(d *verbs.Device) {
 	for _, g := range []verbs.GUID{d.Info().NodeGUID(), d.Info().SysImageGUID()} {
 		h.guid(g)
 	}
 	table, err := d.GIDTable()
 	if err != nil {
-		return // then no message has one
+		return // then no message contains a GID
 	}
 	for _, e := range table {
 		h.gid(e.GID)
@@ -99,7 +99,7 @@ func (h *hider) texts(list []string) {
 	}
 }
 
-// group removes the secrets from what a group has found.
+// group removes the secrets from a group's results.
 func (h *hider) group(g *Group) {
 	h.texts(g.NotThere)
 	for i := range g.Failures {

@@ -26,7 +26,7 @@ func kernelRelease() string {
 
 func pageSize() int { return os.Getpagesize() }
 
-// memoryLimit returns how much memory the process may lock, at most a great deal.
+// memoryLimit returns how much memory the process may lock, up to a large maximum.
 func memoryLimit() int {
 	const plenty = 1 << 30
 	if privileged() {
@@ -66,8 +66,8 @@ func memlock() string {
 	return s
 }
 
-// A wanderer moves the thread of its goroutine from one processor to another. Stop undoes
-// it.
+// A wanderer moves the thread of its goroutine from one processor to another. stop
+// restores its processors.
 type wanderer struct {
 	all  unix.CPUSet
 	cpus []int
@@ -91,14 +91,14 @@ func wander() *wanderer {
 	return w
 }
 
-// move moves to any processor.
+// move moves the thread to a random processor.
 func (w *wanderer) move() {
 	if w == nil {
 		return
 	}
 	var set unix.CPUSet
 	set.Set(w.cpus[rand.IntN(len(w.cpus))])
-	unix.SchedSetaffinity(0, &set) // a processor may have gone; then the thread stays
+	unix.SchedSetaffinity(0, &set) // if the processor is offline, the thread stays
 }
 
 func (w *wanderer) stop() {
@@ -108,11 +108,11 @@ func (w *wanderer) stop() {
 	runtime.UnlockOSThread()
 }
 
-// dieWithUs has the kernel kill a program when this one ends, however it ends.
+// dieWithUs makes the kernel kill a program when this process ends, for any reason.
 func dieWithUs(c *exec.Cmd) { c.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL} }
 
-// listening reports whether a process of this host listens on a TCP port. To connect would count
-// as the client.
+// listening reports whether a process of this host listens on a TCP port. It doesn't connect, because that would
+// count as the client.
 func listening(port int) bool {
 	const listens = "0A"
 	number := fmt.Sprintf(":%04X", port)
@@ -140,15 +140,15 @@ func refusesOwn(netDev string) bool {
 	return true
 }
 
-// A hostState is what the kernel's log and the counters say at one time.
+// A hostState is the state of the kernel's log and the counters at one time.
 type hostState struct {
 	counters map[string]uint64
-	objects  map[string]uint64 // on the device, of everybody; nil if the kernel doesn't tell
+	objects  map[string]uint64 // all objects on the device; nil if the kernel doesn't list them
 	log      *os.File          // at its end then
 	logErr   error
 }
 
-// readHost reads the counters of the sides, and remembers the end of the kernel's log.
+// readHost reads the counters of the sides, and records the end of the kernel's log.
 func readHost(sides [2]*side) *hostState {
 	h := &hostState{counters: make(map[string]uint64), objects: countObjects(sides)}
 	for i, s := range sides {
@@ -158,7 +158,7 @@ func readHost(sides [2]*side) *hostState {
 		for _, kind := range []string{"counters", "hw_counters"} {
 			files, err := filepath.Glob(fmt.Sprintf("/sys/class/infiniband/%s/ports/%d/%s/*", s.dev.Info().Name(), s.num, kind))
 			if err != nil {
-				continue // never: the pattern is good
+				continue // never: the pattern is valid
 			}
 			for _, f := range files {
 				text, err := os.ReadFile(f)
@@ -215,7 +215,7 @@ func (h *hostState) since() (lines []string, err error) {
 	}
 }
 
-// changes lists by how much numbers have changed.
+// changes lists the differences between numbers.
 func changes(before, after map[string]uint64) []string {
 	list := []string{}
 	for name, n := range after {
@@ -292,8 +292,8 @@ func relevant(line string) (about, trouble bool) {
 	for _, word := range []string{"BUG:", "WARNING: ", "Oops", "general protection", "refcount_t", "blocked for more than", "DMAR: ", "IO_PAGE_FAULT"} {
 		trouble = trouble || strings.Contains(line, word)
 	}
-	// mlx5's drivers log also why they refuse a program's queue pair, and that the adapter has no
-	// more of something, which the program is told: that is for its check to judge.
+	// mlx5's drivers also log why they refuse a program's queue pair, and that the adapter has run out of a
+	// resource. The program gets these errors, too, and its check judges them.
 	told := false
 	for _, words := range []string{"Create QP type", "status no resources", "status limits exceeded"} {
 		told = told || strings.Contains(line, words)

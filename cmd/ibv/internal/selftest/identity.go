@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// identity records what the device and the kernel answer, as it is, and that the answers
+// identity records the raw answers of the device and the kernel, and checks that the answers
 // agree with each other.
 func identity(r *run) {
 	r.planned(1, "devices")
@@ -33,7 +33,7 @@ func (c *check) answers(s *side) error {
 	c.g.fact(name+" board", d.BoardID())
 	c.g.fact(name+" hardware revision", d.HWRev())
 	c.g.fact(name+" node GUID", d.NodeGUID().String())
-	// Queried again: twice the same answer.
+	// A second query must return the same answer.
 	attr, err := s.dev.QueryDevice()
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (c *check) answers(s *side) error {
 	return nil
 }
 
-// plausible checks the limits that each device of the specification has.
+// plausible checks the limits that the specification requires of each device.
 func (s *side) plausible(name string) error {
 	a := s.attr
 	for _, l := range []struct {

@@ -9,12 +9,12 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A kind is a kind of memory: how it is made, and registered.
+// A kind is a kind of memory, with the function that allocates and registers it.
 type kind struct {
 	name string
 	make func(c *check, e *end) (*region, error)
 
-	// faulty reports whether the kernel is known to get it wrong; nil if none is.
+	// faulty reports whether the kernel has a known fault with this memory; nil if no kernel has.
 	faulty func(*side) bool
 }
 
@@ -27,8 +27,8 @@ type region struct {
 
 const regionSize = 3*4096 + 100
 
-// memory registers memory of each kind, and has the peer write, read and change it, and
-// the device send from it and receive into it.
+// memory registers memory of each kind. The peer writes, reads and changes it, and
+// the device sends from it and receives into it.
 func memory(r *run) {
 	for _, k := range append(kinds, hostKinds...) {
 		r.check(k.name, func(c *check) error {
@@ -78,7 +78,7 @@ var kinds = []kind{
 		}
 		return c.register(e, make([]byte, regionSize), verbs.MROptions{Access: localAll | verbs.AccessOnDemand})
 	}, faulty: func(s *side) bool {
-		// It ignores the offset within a page: see the note rxe-odp of ibv doctor.
+		// rxe ignores the offset within a page: see the note rxe-odp of ibv doctor.
 		r := kernelRelease()
 		return !s.mlx5 && (strings.HasPrefix(r, "7.2.") || strings.HasPrefix(r, "7.3."))
 	}},
@@ -124,7 +124,7 @@ func (m *region) sge(off, n int) verbs.SGE {
 	return verbs.SGE{Addr: r.Addr, Length: uint32(n), LKey: m.mr.LKey()}
 }
 
-// A usage is data on its way through a region of the responder, n bytes at a time.
+// A usage moves data through a region of the responder, n bytes at a time.
 type usage struct {
 	c     *check
 	p     *pair
@@ -154,7 +154,7 @@ func (u *usage) do(what string, wr verbs.SendWR, op verbs.WCOpcode) error {
 	return err
 }
 
-// back reads from the region, and has the responder send from it, to where wr says.
+// back reads from the region, and lets the responder send from it, to the memory of wr.
 func (u *usage) back(wr verbs.SendWR) error {
 	c, p, m, n, mine := u.c, u.p, u.m, u.n, u.p.a.mr.Bytes()
 	if m.mr.Access()&verbs.AccessRemoteRead != 0 {
@@ -189,7 +189,7 @@ func (c *check) use(p *pair, m *region) error {
 	u := &usage{c, p, m, c.what(), 1, min(len(m.mem)-200, c.message())}
 	n, mine := u.n, p.a.mr.Bytes()
 	if !m.readOnly {
-		// Written, and a message after it.
+		// A write, followed by a message.
 		scenario.Fill(mine[:n], u.seed)
 		was := bytes.Clone(m.mem)
 		copy(was[100:], mine[:n])
@@ -278,7 +278,7 @@ func reregister(c *check) error {
 	return c.written(p, p.b.mr.Remote(), p.b.mr.Bytes(), 5)
 }
 
-// deregistered writes with the key of an MR that is gone.
+// deregistered writes with the key of a closed MR.
 func deregistered(c *check) error {
 	p, err := c.pair(shape{typ: verbs.RC, sends: 8, recvs: 8})
 	if err != nil {
@@ -298,7 +298,7 @@ func deregistered(c *check) error {
 	return c.refused(p, old, "to memory that is not registered any more")
 }
 
-// windows makes a pair whose memory is open through windows only.
+// windows creates a pair whose memory is accessible through windows only.
 func (c *check) windows(t verbs.MWType, flag verbs.DeviceCapFlags) (*pair, *verbs.MW, error) {
 	if c.sides[1].attr.DeviceCapFlags&flag == 0 {
 		return nil, nil, notThere("memory windows of type %d", t)
@@ -353,7 +353,7 @@ func window1(c *check) error {
 	return nil
 }
 
-// window2 binds a window of type 2, and has it invalidated, by its owner and by the peer.
+// window2 binds a window of type 2, which its owner and the peer invalidate.
 func window2(c *check) error {
 	p, mw, err := c.windows(verbs.MWType2, verbs.DeviceMemWindowType2A|verbs.DeviceMemWindowType2B)
 	if err != nil {
@@ -398,7 +398,7 @@ func window2(c *check) error {
 			}
 		}
 		c.at("%v, window of type 2, after its invalidation", p)
-		if remotely { // the last: reset unties the window from the QP
+		if remotely { // the last step: reset unbinds the window from the QP
 			return c.refused(p, to, "through a window that is invalid")
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// hostKinds are the kinds of memory that Linux makes.
+// hostKinds are the kinds of memory that Linux provides.
 var hostKinds = []kind{
 	{name: "transparent huge pages", make: func(c *check, e *end) (*region, error) {
 		mem, err := c.mapped(2<<21, unix.PROT_READ|unix.PROT_WRITE, 0)
@@ -20,7 +20,7 @@ var hostKinds = []kind{
 		if err := unix.Madvise(mem, unix.MADV_HUGEPAGE); err != nil {
 			return nil, notThere("transparent huge pages: %v", err)
 		}
-		// The middle, so that it crosses from one huge page to the next.
+		// The middle, so that the region crosses from one huge page to the next.
 		return c.register(e, mem[1<<21-5000:][:regionSize], verbs.MROptions{Access: localAll})
 	}},
 	{name: "huge pages", make: func(c *check, e *end) (*region, error) {
@@ -59,7 +59,7 @@ func (c *check) mapped(n, prot, flags int) ([]byte, error) {
 	return mem, nil
 }
 
-// udmabuf makes a dma-buf with /dev/udmabuf.
+// udmabuf creates a dma-buf with /dev/udmabuf.
 func udmabuf(c *check, e *end) (*region, error) {
 	device, err := os.OpenFile("/dev/udmabuf", os.O_RDWR, 0)
 	if err != nil {

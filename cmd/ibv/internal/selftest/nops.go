@@ -11,18 +11,18 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A nops posts NOPs to a queue pair of mlx5, and polls their completions, past the library:
-// the library's requests are the same in the ring and in the register. Nobody may post to the
-// queue pair or poll its CQ by the library. The CQ has room for all completions.
+// A nops posts NOPs to a queue pair of mlx5, and polls their completions. It bypasses the library,
+// whose requests are the same in the ring and in the register. Nothing else may post to the
+// queue pair or poll its CQ. The CQ has room for all completions.
 //
 // Its pointers are to rings and registers outside the Go heap, of the lengths that mlx5dv
-// tells. They are mapped until the queue pair and the CQ are closed, at the check's end.
+// returns. They are mapped until the queue pair and the CQ are closed, at the check's end.
 type nops struct {
 	qpn    uint32
 	ring   []wqe.Segment
 	cqes   []wqe.CQE
 	bell   mmio.Bell
-	posted uint32 // also the block of the next one
+	posted uint32 // also the block of the next NOP
 	polled int
 }
 
@@ -50,10 +50,10 @@ func newNops(qp *verbs.QP, cq *verbs.CQ) (*nops, error) {
 	}, nil
 }
 
-// buffer returns which of the register's two buffers is the next.
+// buffer returns the index of the register's next buffer, of two.
 func (q *nops) buffer() int { return int(q.bell.Offset / q.bell.Size) }
 
-// write writes a NOP to the ring, and returns its block, and the counter that shows it to the
+// write writes a NOP to the ring. It returns the NOP's block, and the counter that makes it visible to the
 // device.
 func (q *nops) write(flags uint8) (block []wqe.Segment, counter uint32) {
 	at := int(q.posted) * wqe.BlockSegs % len(q.ring)
@@ -68,7 +68,7 @@ func (q *nops) control(block []wqe.Segment, flags uint8) {
 	block[0].Control(q.posted, 0, wqe.OpNop, q.qpn<<8|1, 0, flags, 0)
 }
 
-// copied posts a NOP of which only the copy asks for a completion. It returns its number.
+// copied posts a NOP whose copy alone asks for a completion. It returns the NOP's number.
 func (q *nops) copied() uint32 {
 	var entry [wqe.BlockSegs]wqe.Segment
 	q.control(entry[:], wqe.CtrlCQUpdate)
@@ -77,7 +77,7 @@ func (q *nops) copied() uint32 {
 	return q.posted - 1
 }
 
-// rung posts a NOP that completes, with a doorbell. It returns its number.
+// rung posts a NOP that completes, with a doorbell. It returns the NOP's number.
 func (q *nops) rung() uint32 {
 	block, counter := q.write(wqe.CtrlCQUpdate)
 	mmio.Doorbell(q.bell.Record, counter, (*uint64)(unsafe.Add(q.bell.Reg, q.bell.Offset)), block[0][0])

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// countObjects counts the objects on the sides' devices by kind, everybody's. It returns nil if
-// the kernel doesn't tell.
+// countObjects counts all processes' objects on the sides' devices, by kind. It returns nil if
+// the kernel doesn't list them.
 func countObjects(sides [2]*side) map[string]uint64 {
 	counts := make(map[string]uint64)
 	for _, s := range sides {
@@ -31,7 +31,7 @@ func countObjects(sides [2]*side) map[string]uint64 {
 }
 
 // ownObjects lists the objects of this process on a device, except for the open device itself,
-// and of which kinds the kernel doesn't tell.
+// and the kinds that the kernel doesn't list.
 func ownObjects(name string) (list, untold []string, err error) {
 	d, err := rdmanl.FindDevice(context.Background(), name)
 	if err != nil {

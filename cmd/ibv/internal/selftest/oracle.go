@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What both libraries do for the comparison. The receives fit the ring without being posted
+// The exchange of both libraries for the comparison. All receives fit in the ring without being posted
 // again, and messages are too long for CQEs.
 const (
 	oracleRounds = 200
@@ -21,7 +21,7 @@ const (
 // A cqe is a completion queue entry as mlx5 devices write it (struct mlx5_cqe64).
 type cqe [64]byte
 
-// Of a cqe's last byte, and the byte before the queue pair's number.
+// Values of a cqe's last byte, and of the byte before the queue pair's number.
 const (
 	cqeSent     = 0
 	cqeReceived = 2
@@ -32,8 +32,8 @@ func (e *cqe) qpn() uint32  { return binary.BigEndian.Uint32(e[56:]) & 0xffffff 
 func (e *cqe) kind() byte   { return e[63] >> 4 }
 func (e *cqe) sender() bool { return e.kind() == cqeSent && e[56] == opcodeSend }
 
-// String says what the device must write: of which request this is the completion, of what kind,
-// and how long a message was received.
+// String returns the fields that the device must write: the number and kind of the completed request,
+// and the length of a received message.
 func (e *cqe) String() string {
 	n := binary.BigEndian.Uint16(e[60:])
 	if e.kind() == cqeSent {
@@ -58,9 +58,9 @@ func entries(mem []byte, qpn uint32) (sends, receives []cqe) {
 	return sends, receives
 }
 
-// oracle has this library and rdma-core's for mlx5 do the same, and compares the completions that
-// the device has written for both. Each is the server of a ping-pong that the client ends early.
-// So it waits for the next message, and its completion queue stays as it is, to be read from
+// oracle runs the same exchange with this library and with rdma-core's for mlx5, and compares the completions
+// that the device has written for both. Each is the server of a ping-pong that the client ends early.
+// So the server waits for the next message, and its completion queue doesn't change while it is read from
 // outside.
 func (c *check) oracle(transport string) error {
 	theirs, mine, err := programs(transport)
@@ -86,7 +86,7 @@ func (c *check) oracle(transport string) error {
 	return nil
 }
 
-// compareCQEs compares equally many of this library with those of rdma-core.
+// compareCQEs compares CQEs of this library with as many CQEs of rdma-core.
 func compareCQEs(ours, right [2][]cqe) *Failure {
 	for i := range right {
 		for j := range right[i] {

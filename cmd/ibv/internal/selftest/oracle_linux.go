@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// largestMapping is the size from which on a mapping of a ping-pong isn't its completion queue.
+// largestMapping is the size from which a mapping of a ping-pong can't be its completion queue.
 const largestMapping = 64 << 20
 
 // completionsOf returns the CQEs of a queue pair in the memory of a process.

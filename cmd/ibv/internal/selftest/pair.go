@@ -15,14 +15,14 @@ type shape struct {
 	typ          verbs.QPType // RC, UC, UD, SRD, XRCSend or DCI
 	sends, recvs int
 	sges, inline int
-	cqe          int // 0 for as many as fit the queues
+	cqe          int // 0 for enough for the queues
 	memory       int // bytes of each end's
 	srq          bool
 	events       bool // the CQs have channels
 	signalAll    bool
 	access       verbs.AccessFlags // of the memory; 0 for all
 	allow        verbs.AccessFlags // of the QPs; 0 for all
-	fewer        bool              // the check makes do with fewer entries and inline bytes
+	fewer        bool              // the check accepts fewer entries and inline bytes
 	cq           func(*verbs.CQOptions)
 	qp           func(*verbs.QPOptions)
 	connect      func(*verbs.ConnectOptions)
@@ -58,7 +58,7 @@ type end struct {
 	ep   verbs.Endpoint
 }
 
-// pair makes a pair between the sides.
+// pair creates a pair between the sides.
 func (c *check) pair(s shape) (*pair, error) {
 	if s.memory == 0 {
 		s.memory = 4096
@@ -100,8 +100,8 @@ func (c *check) pair(s shape) (*pair, error) {
 	return p, nil
 }
 
-// fit compares a shape with what the devices have. It returns an absence if that is less, or
-// reduces the number of entries if the check makes do with fewer.
+// fit compares a shape with the devices' limits. If the limits are lower, it returns an absence, or
+// reduces the number of entries if the check accepts fewer.
 func (r *run) fit(s *shape) error {
 	for _, side := range r.sides {
 		a := side.attr
@@ -122,7 +122,7 @@ func (r *run) fit(s *shape) error {
 		for _, l := range []struct {
 			what        string
 			asked, have int
-			fewer       *int // where the check makes do with fewer
+			fewer       *int // reduced if the check accepts fewer
 		}{
 			{pieces, s.sges, sges, &s.sges}, {"queues of %d sends", s.sends, a.MaxQPWR, nil},
 			{"queues of %d receives", s.recvs, recvs, nil}, {"CQs of %d completions", completions, a.MaxCQE, nil},
@@ -141,7 +141,7 @@ func (r *run) fit(s *shape) error {
 	return nil
 }
 
-// end makes what all transports need: PD, CQs, memory, and an SRQ.
+// end creates the objects that all transports need: PD, CQs, memory, and an SRQ.
 func (c *check) end(s *side, sh *shape) (*end, error) {
 	e := &end{side: s}
 	var err error
@@ -182,7 +182,7 @@ func (c *check) end(s *side, sh *shape) (*end, error) {
 	return e, nil
 }
 
-// create makes a QP with receives of its own, or with an SRQ.
+// create creates a QP with its own receive queue, or with an SRQ.
 func (c *check) create(e *end, s *shape, typ verbs.QPType) (err error) {
 	o := verbs.QPOptions{
 		Type: typ, SendCQ: e.send, RecvCQ: e.recv, SignalAll: s.signalAll,
@@ -200,8 +200,8 @@ func (c *check) create(e *end, s *shape, typ verbs.QPType) (err error) {
 	return c.createQP(e, s, o)
 }
 
-// createQP makes a QP. No device tells how many inline bytes its requests have: if it refuses
-// so many, fewer are tried, where the check makes do with them. s.inline is then what there is.
+// createQP creates a QP. No device reports its limit of inline bytes. If it refuses the
+// number, createQP tries fewer, if the check accepts fewer, and stores the number in s.inline.
 func (c *check) createQP(e *end, s *shape, o verbs.QPOptions) (err error) {
 	for asked := s.inline; ; s.inline /= 2 {
 		o.Cap.MaxInlineData = s.inline
@@ -231,8 +231,8 @@ func (c *check) shared(e *end, s *shape, x *verbs.XRCD) (err error) {
 	return nil
 }
 
-// unlessLeft is unlessThere for an object of a kind of which the device may have few: a driver may
-// need all of them for itself. ENOMEM may be the limit of locked memory, which is a failure.
+// unlessLeft is unlessThere for objects that may be scarce on the device, because the driver may
+// need all of them itself. ENOMEM may be the limit of locked memory, which is a failure.
 func unlessLeft(err error, what string) error {
 	for _, none := range []error{syscall.EAGAIN, syscall.ENOSPC} {
 		if errors.Is(err, none) {
@@ -251,9 +251,9 @@ func (c *check) connected(p *pair) (err error) {
 	return p.connect()
 }
 
-// sibling makes and connects a second pair of RC on the memory, the CQs and the SRQs of the
-// first, but with a CQ of its own for the responder's receives if there is one. It has one
-// receive of its own if there is no SRQ.
+// sibling creates and connects a second RC pair on the memory, the CQs and the SRQs of the
+// first. If own isn't nil, it is the CQ of the responder's receives. Without an SRQ, the pair has
+// room for one receive.
 func (c *check) sibling(p *pair, own *verbs.CQ) (*pair, error) {
 	s := &pair{shape: p.shape, a: new(end), b: new(end)}
 	*s.a, *s.b = *p.a, *p.b
@@ -284,7 +284,7 @@ func (p *pair) connect() (err error) {
 	return p.link()
 }
 
-// link connects what has endpoints. The timeouts are short: nothing is far away.
+// link connects queue pairs that have endpoints. The timeouts are short, because the peer is near.
 func (p *pair) link() error {
 	o := verbs.ConnectOptions{AckTimeout: 500 * time.Millisecond}
 	if p.shape.connect != nil {
@@ -316,12 +316,12 @@ func (c *check) datagrams(p *pair) (err error) {
 	return c.handle(p)
 }
 
-// activate makes a queue pair for datagrams ready.
+// activate makes a queue pair for datagrams ready to send and receive.
 func (e *end) activate() error {
 	return e.qp.Activate(verbs.ActivateOptions{Port: e.side.num, QKey: qkey})
 }
 
-// handle makes the requester's address handle.
+// handle creates the requester's address handle.
 func (c *check) handle(p *pair) (err error) {
 	if p.a.ah, err = p.a.pd.CreateAH(p.a.side.pathTo(p.b.side)); err != nil {
 		return err
@@ -375,7 +375,7 @@ func (c *check) dc(p *pair) (err error) {
 	return c.handle(p)
 }
 
-// String names the pair's objects as the driver does, by their numbers.
+// String names the pair's queue pairs by their numbers, as the driver does.
 func (p *pair) String() string {
 	s := fmt.Sprintf("%v QP %#x to %#x", p.shape.typ, p.a.qp.Num(), p.b.qp.Num())
 	if p.b.srq != nil {
@@ -398,7 +398,7 @@ func (p *pair) to(wr verbs.SendWR) verbs.SendWR {
 }
 
 // post posts requests of the requester: with Sends if the first ID is odd, else with
-// PostSend, because the library has paths of their own for both.
+// PostSend, because the library has separate code for both.
 func (p *pair) post(wrs ...verbs.SendWR) error {
 	for i := range wrs {
 		wrs[i] = p.to(wrs[i])

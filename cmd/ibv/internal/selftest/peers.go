@@ -16,7 +16,7 @@ const peersRounds = "200"
 // pingpongReceives is how many receives a ping-pong posts.
 const pingpongReceives = 500
 
-// A partner is one of rdma-core's ping-pongs, and the options that both sides get.
+// A partner is one of rdma-core's ping-pongs, with the options of both sides.
 type partner struct {
 	transport string
 	options   []string
@@ -32,9 +32,9 @@ var partners = []partner{
 	{"xsrq", nil, 0},
 }
 
-// peers has this program's ping-pong play with rdma-core's, where they are installed, so with
-// the provider of C. A mistake that both ends of a pair make is seen only so. Then it compares
-// what mlx5 devices write for both.
+// peers runs this program's ping-pong with rdma-core's, if they are installed, and so with
+// C's provider. Only this finds a mistake that both ends of a pair make. Then it compares
+// the completions that mlx5 devices write for both.
 func peers(r *run) {
 	if !r.play(partners) || !r.sides[0].mlx5 || !r.sides[1].mlx5 {
 		return
@@ -44,7 +44,7 @@ func peers(r *run) {
 	}
 }
 
-// efaPeers does so over UD.
+// efaPeers is peers for EFA, over UD.
 func efaPeers(r *run) {
 	for _, p := range partners {
 		if p.transport == "ud" {
@@ -53,7 +53,7 @@ func efaPeers(r *run) {
 	}
 }
 
-// play reports whether there was time.
+// play runs the partners. It reports whether there was time.
 func (r *run) play(partners []partner) bool {
 	if time.Until(r.until) < speedTime {
 		r.g.NotThere = append(r.g.NotThere, fmt.Sprintf("time: this needs %v, which it has with the default time", speedTime))
@@ -89,7 +89,7 @@ func (s *side) options(line []string, port int) []string {
 	return line
 }
 
-// playable returns an absence if the devices lack what a ping-pong uses.
+// playable returns an absence if the devices lack features that a ping-pong uses.
 func (c *check) playable(p *partner) error {
 	for _, s := range c.sides {
 		if most := c.message(); p.size > most {
@@ -97,7 +97,7 @@ func (c *check) playable(p *partner) error {
 		}
 		switch p.transport {
 		case "srq":
-			// As many receives as both programs ask for.
+			// The number of receives that both programs request.
 			sh := shape{recvs: pingpongReceives, sges: 1, memory: 4096, srq: true}
 			if err := c.fit(&sh); err != nil {
 				return err

@@ -15,12 +15,12 @@ type server struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	cmd    *exec.Cmd
-	said   strings.Builder // to be read when it has ended
+	said   strings.Builder // output, to be read when it has ended
 	ended  chan struct{}
 	err    error // then
 }
 
-// serve starts a server, and waits until it listens.
+// serve starts a server, and waits until it listens on the port.
 func (c *check) serve(port int, line []string) (*server, error) {
 	s := &server{ended: make(chan struct{})}
 	s.ctx, s.cancel = context.WithTimeout(c.ctx, max(10*c.o.Patience, time.Minute))
@@ -51,7 +51,7 @@ func (s *server) command(line []string) *exec.Cmd {
 	return x
 }
 
-// meet runs a client, and returns what it prints. A client that fails ends the server, which may
+// meet runs a client, and returns its output. If the client fails, meet ends the server, which might
 // wait for ever.
 func (s *server) meet(line []string) (text string, err error) {
 	out, err := s.command(line).Output()
@@ -72,7 +72,7 @@ func (s *server) stop() {
 	<-s.ended
 }
 
-// together runs a server, which listens on the port, then a client, and returns what they print.
+// together runs a server, which listens on the port, then a client, and returns their outputs.
 func (c *check) together(port int, server, client []string) (atServer, atClient string, err error) {
 	s, err := c.serve(port, server)
 	if err != nil {

@@ -41,7 +41,7 @@ func rawFrames(c *check) error {
 			return notThere("a MAC address of %s", s.gid.NetDev)
 		}
 	}
-	// A device of its own for the receiver: a port gives frames back only to others.
+	// The receiver opens the device again: a port loops frames back only to another open device.
 	dev, err := to.dev.Info().Open()
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func rawFrames(c *check) error {
 	return nil
 }
 
-// rawEnd makes a raw packet QP.
+// rawEnd creates a raw packet QP.
 func (c *check) rawEnd(s *side, sh *shape) (*end, error) {
 	sh.access = verbs.AccessLocalWrite
 	e, err := c.end(s, sh)

@@ -10,14 +10,14 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A device may wait four times as long as it is told for each acknowledgement. Then all retries
-// end within the default patience. Of rxe, 7 would be for ever.
+// A device may wait four times the configured time for each acknowledgement. Even then, all retries
+// end within the default patience. With 7, rxe would retry for ever.
 const (
 	reachTimeout = 250 * time.Millisecond
 	reachRetries = 6
 )
 
-// The kernel gives the other side one second to say its Ethernet address. A busy machine may need more.
+// The kernel waits one second for the other side's Ethernet address. A busy machine may need more.
 const resolutions = 3
 
 // reach finds out whether each of two devices reaches the other. If not, failures of the
@@ -37,8 +37,8 @@ func (r *run) reach() error {
 	return r.ctx.Err()
 }
 
-// unanswered has the first side write to the second one, and says what is seen in place of an
-// answer. Failures of other kinds are left to the groups, which say more about them.
+// unanswered writes from the first side to the second. Without an answer, it returns what it saw
+// instead. It ignores other failures, because the groups report more about them.
 func (r *run) unanswered() (seen string) {
 	if one, other := r.sides[0].port.LinkLayer, r.sides[1].port.LinkLayer; one != other {
 		return fmt.Sprintf("the one is connected to %v, the other to %v", one, other)
@@ -68,7 +68,7 @@ func (r *run) unanswered() (seen string) {
 }
 
 // advice says what to do about devices that don't reach each other. Between addresses of one
-// host, IPv4 packets and ARP pass only by consent.
+// host, IPv4 packets and ARP pass only if the interfaces are configured for that.
 func (r *run) advice(seen string) string {
 	var settings []string
 	for _, s := range r.sides {

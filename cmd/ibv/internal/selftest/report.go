@@ -12,7 +12,7 @@ type Status string
 
 const (
 	Passed    Status = "passed"
-	Shortened Status = "shortened" // all that ran has passed, but time ended before all was done as often as planned
+	Shortened Status = "shortened" // all checks have passed, but time ended before the planned number was reached
 	Failed    Status = "failed"
 	NotThere  Status = "not there" // the device or the host doesn't have what the group tests
 	Stopped   Status = "stopped"   // interrupted
@@ -38,7 +38,7 @@ type Report struct {
 	Groups   []*Group `json:"groups"`
 }
 
-// A Group is what one group of checks has found.
+// A Group is the result of one group of checks.
 type Group struct {
 	Name     string    `json:"name"`
 	Status   Status    `json:"status"`
@@ -58,16 +58,16 @@ type Fact struct {
 	Value any    `json:"value"`
 }
 
-// A Failure says what went wrong in terms of the object that was tested.
+// A Failure describes an error, in terms of the tested object.
 type Failure struct {
 	Group    string   `json:"group"`
 	Check    string   `json:"check"`
 	Object   string   `json:"object"`
 	Expected string   `json:"expected"`
 	Seen     string   `json:"seen"`
-	Also     []string `json:"also,omitempty"`   // where else the same went wrong
-	Right    []string `json:"right,omitempty"`  // where it did not, as far as that narrows the cause
-	Details  []string `json:"detail,omitempty"` // bytes, states, what was tried afterwards
+	Also     []string `json:"also,omitempty"`   // where else the same check failed
+	Right    []string `json:"right,omitempty"`  // where it passed, as far as that narrows the cause
+	Details  []string `json:"detail,omitempty"` // bytes, states, later attempts
 }
 
 func (f *Failure) Error() string {
@@ -124,7 +124,7 @@ func (r *Report) conclude() {
 	}
 }
 
-// JSON writes the report for machines, and for an issue.
+// JSON writes the report as JSON, for programs and for an issue.
 func (r *Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -132,7 +132,7 @@ func (r *Report) JSON(w io.Writer) error {
 	return e.Encode(r)
 }
 
-// Text writes the report for people: a table, and then each failure.
+// Text writes the report as text: a table, and then each failure.
 func (r *Report) Text(w io.Writer) {
 	fmt.Fprintf(w, "goverbs %s on %s, Linux %s, %s\n\n", r.Version, strings.Join(r.Devices, " and "), r.Kernel, r.Between)
 	fmt.Fprintf(w, "%-12s %-10s %8s  %s\n", "group", "status", "seconds", "what")

@@ -1,20 +1,20 @@
 // Package selftest proves that goverbs works on a device: it exchanges data in loopback on
-// one port, or between two devices of the host, with objects of its own only. It changes no
-// setting, and registers no flow that takes anybody's packets.
+// one port, or between two devices of the host, with its own objects only. It changes no
+// setting, and registers no flow that takes other programs' packets.
 //
-// It consists of groups, each of a few checks. A check makes the objects that it needs, and
-// closes them. A failure names the object, what was expected and what was seen.
+// The test consists of groups of a few checks. A check creates the objects that it needs, and
+// closes them. A failure has the object, the expected and the actual result.
 //
 // # Time
 //
-// Each group has a share of the time. What must be done once, such as each operation with
-// each length, is always done. What finds more the more often it is done, such as posts,
-// has a planned number, and ends earlier if the time is up. The group is then "shortened",
-// not "passed", and the report says how much was done. So a device in an emulator, which is
+// Each group has a share of the time. Checks that are needed once, such as each operation with
+// each length, always run. Checks that find more when they are repeated, such as posts,
+// have a planned number, and end earlier if the time is up. The group is then "shortened",
+// not "passed", and the report has the number reached. So a device in an emulator, which is
 // a hundred times slower, passes the same checks in about the same time.
 //
-// A completion counts as lost when none has come for the patience, and another pair of
-// queues has then done a round trip. So a machine that was only slow is not at fault.
+// A completion counts as lost when none has arrived within the patience, and another pair of
+// queues has then done a round trip. So a slow machine doesn't fail.
 package selftest
 
 import (
@@ -37,18 +37,18 @@ import (
 type Options struct {
 	Devices  []string      // one device, or two that reach each other
 	Port     int           // 0 for the first active one
-	GID      int           // index of the first device's GID; negative for the one that most programs take
+	GID      int           // index of the first device's GID; negative for the GID that most programs take
 	Time     time.Duration // of all groups together
 	Patience time.Duration // how long nothing may complete
 	Seed     uint64
 	Groups   []string // empty for all
 	Args     []string // for the report
 
-	// Progress is called as checks go on. It may be nil.
+	// Progress is called during checks. It may be nil.
 	Progress func(group, check string, done, planned int, unit string)
 }
 
-// A group is a subject, and the share of the time that it gets.
+// A group is a subject, with its share of the time.
 type group struct {
 	name  string
 	about string
@@ -97,8 +97,8 @@ type run struct {
 	canary  *canary
 }
 
-// Run runs the groups. The error is about opening the devices, or that one doesn't reach the
-// other; all else is in the report.
+// Run runs the groups. It returns an error if a device can't be opened or doesn't reach the
+// other. All other failures are in the report.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	begin := time.Now()
 	hide := newHider()
@@ -185,7 +185,7 @@ func (o *Options) selects(name string) bool {
 	return len(o.Groups) == 0 || slices.Contains(o.Groups, name)
 }
 
-// Limits of what a group that fails goes on for: more failures say nothing more.
+// Limits after which a failing group ends, because more failures give no more information.
 const (
 	maxFailures = 12
 	maxTimeouts = 3
@@ -196,30 +196,30 @@ func (r *run) over() bool {
 	return r.ctx.Err() != nil || len(r.g.Failures) >= maxFailures || r.timeouts.Load() >= maxTimeouts
 }
 
-// timeUp reports whether the group's time has ended, for what is done as often as possible.
+// timeUp reports whether the group's time has ended, for checks that repeat as often as possible.
 func (r *run) timeUp() bool { return r.over() || time.Now().After(r.until) }
 
-// planned sets how many things the group is to do in all.
+// planned sets the planned number of the group, and its unit.
 func (r *run) planned(n int, unit string) { r.g.Planned, r.g.Unit = n, unit }
 
-// share divides what is left of the group's time by n.
+// share returns the end of a share of the group's remaining time: one n-th.
 func (r *run) share(n int) time.Time { return time.Now().Add(time.Until(r.until) / time.Duration(n)) }
 
-// An absence is why something can't be tested here.
+// An absence is the reason why something can't be tested here.
 type absence struct{ why string }
 
 func (a *absence) Error() string { return a.why }
 
 func notThere(format string, args ...any) error { return &absence{fmt.Sprintf(format, args...)} }
 
-// lacks files what isn't there, once in a group.
+// lacks records a missing feature, once in a group.
 func (r *run) lacks(what string) {
 	if !slices.Contains(r.g.NotThere, what) {
 		r.g.NotThere = append(r.g.NotThere, what)
 	}
 }
 
-// unlessThere turns a refusal of what the device doesn't have into an absence.
+// unlessThere turns a refusal of a feature that the device lacks into an absence.
 func unlessThere(err error, what string) error {
 	if errors.Is(err, verbs.ErrNotSupported) {
 		return notThere("%s", what)
@@ -231,8 +231,8 @@ func unlessThere(err error, what string) error {
 type check struct {
 	*run
 	name    string
-	plan    int    // how many of what the group plans this check does, if what it tests is there
-	object  string // what is being tested now, for errors that don't say it
+	plan    int    // this check's part of the group's planned number, if its feature is there
+	object  string // the object under test, for errors that don't name it
 	closers []closer
 	wcs     []verbs.WC
 }
@@ -242,7 +242,7 @@ type closer struct {
 	close func() error
 }
 
-// check runs one check and files its result.
+// check runs one check and records its result.
 func (r *run) check(name string, f func(c *check) error) {
 	if r.over() {
 		return
@@ -276,7 +276,7 @@ func (c *check) guarded(f func(c *check) error) (err error) {
 	return f(c)
 }
 
-// fail files a failure.
+// fail records a failure.
 func (c *check) fail(err error) {
 	var f *Failure
 	if !errors.As(err, &f) {
@@ -286,7 +286,7 @@ func (c *check) fail(err error) {
 	c.g.Failures = append(c.g.Failures, *f)
 }
 
-// at says what is tested from now on.
+// at sets the object under test.
 func (c *check) at(format string, args ...any) { c.object = fmt.Sprintf(format, args...) }
 
 func (c *check) what() string {
@@ -296,7 +296,7 @@ func (c *check) what() string {
 	return c.object
 }
 
-// done counts what was done.
+// done adds n to the group's count.
 func (c *check) done(n int) {
 	c.g.Done += n
 	c.report()
@@ -308,7 +308,7 @@ func (c *check) report() {
 	}
 }
 
-// closing closes an object at the check's end.
+// closing registers an object to be closed at the check's end.
 func (c *check) closing(what string, f func() error) {
 	c.closers = append(c.closers, closer{what, f})
 }

@@ -16,9 +16,9 @@ type side struct {
 	port *verbs.PortAttr
 	gid  verbs.GIDEntry
 	mlx5 bool              // requests have mlx5's sizes
-	efa  *efadv.DeviceAttr // nil: it is no EFA adapter
+	efa  *efadv.DeviceAttr // nil: not an EFA adapter
 
-	rights verbs.AccessFlags // those that memory and queue pairs can have
+	rights verbs.AccessFlags // the access that memory and queue pairs can have
 }
 
 // vendorMellanox is the OUI by which mlx5 devices report their vendor.

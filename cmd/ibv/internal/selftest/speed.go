@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A measure is what a tool of perftest, and the one of this program beside it, measures
-// between two processes.
+// A measure is a measurement between two processes, by a tool of perftest and by this program's
+// tool of the same name.
 type measure struct {
 	tool   string // of this program; perftest's has ib_ before it
 	size   int
@@ -24,14 +24,14 @@ var measures = []measure{
 	{"send_lat", 8, "latency", "µs"},
 }
 
-// speedTime is the least time that the group must have, and speedRounds what each tool does.
+// speedTime is the least time for the group, and speedRounds the number of each tool's messages.
 const (
 	speedTime   = 5 * time.Second
 	speedRounds = 1000
 )
 
-// speed measures with perftest, where it is installed, and with this program's tools of the
-// same names. It judges nothing: the numbers are for who reads the report.
+// speed measures with perftest, if it is installed, and with this program's tools of the
+// same names. It judges nothing: the numbers are for the report's reader.
 func speed(r *run) {
 	if time.Until(r.until) < speedTime {
 		r.g.NotThere = append(r.g.NotThere, fmt.Sprintf("time: this needs %v, which it has with the default time", speedTime))
@@ -72,7 +72,7 @@ func (c *check) compare(m *measure) error {
 	return nil
 }
 
-// measure runs a tool as server and as client, and returns what the client prints.
+// measure runs a tool as server and as client, and returns the number that the client prints.
 func (c *check) measure(m *measure, tool []string) (float64, error) {
 	port, err := freePort()
 	if err != nil {

@@ -25,11 +25,11 @@ type sweep struct {
 	c     *check
 	p     *pair
 	limit int
-	guard []byte // what is in a place before a message
+	guard []byte // the contents of a place before a message
 }
 
 // everyLength sends messages of all lengths by three operations, in an order without
-// pattern, so that a run that ends early has seen lengths of all kinds.
+// pattern, so that a run that ends early has tested lengths of all kinds.
 func everyLength(c *check) error {
 	s := &sweep{c: c, limit: min(2*c.mtu()+sweepRest, c.message()+1)}
 	var err error
@@ -66,11 +66,11 @@ func everyLength(c *check) error {
 	return nil
 }
 
-// place returns where the memory of a message in flight begins.
+// place returns the offset of the memory of a message in flight.
 func (s *sweep) place(i int) int { return s.limit + 64 + i*(s.limit+2*scenario.Margin) }
 
 // order returns the lengths of a round. 7919 is a prime that divides no limit, so that
-// each length comes once.
+// each length occurs once.
 func (s *sweep) order(round int) (list [sweepBatch]int) {
 	for i := range list {
 		list[i] = (round*sweepBatch + i) * 7919 % s.limit
@@ -103,7 +103,7 @@ func (s *sweep) batch(op verbs.Opcode, list [sweepBatch]int, t *tally) (goOn boo
 			wrs[i].SGL, wrs[i].Remote = []verbs.SGE{in}, p.b.mr.Remote().At(uint64(from))
 		}
 	}
-	if op == verbs.OpRDMAWrite { // a message after the writes, which says that they have arrived
+	if op == verbs.OpRDMAWrite { // a message after the writes shows that they have arrived
 		if err := p.receive(verbs.RecvWR{}); err != nil {
 			return false, err
 		}

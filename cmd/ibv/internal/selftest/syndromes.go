@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// syndromes provokes each error, checks its status at both ends, and records what the
-// device says beside it. The requests after the failed one must be flushed.
+// syndromes provokes each error, checks its status at both ends, and records the device's
+// vendor error. The requests after the failed request must be flushed.
 func syndromes(r *run) {
 	for _, x := range scenario.Failures {
 		r.check(x.Name, func(c *check) error { return c.provoke(&x) })
@@ -71,7 +71,7 @@ func (c *check) provoke(x *scenario.Failure) error {
 	if err := p.reset(); err != nil {
 		return err
 	}
-	// The pair works again.
+	// The pair must work again.
 	if err := p.receive(verbs.RecvWR{WRID: 5}); err != nil {
 		return err
 	}
@@ -96,9 +96,9 @@ func (p *pair) provoke(x scenario.Post) error {
 	return p.post(send)
 }
 
-// shorterReceive uses receives of four pieces, or of as many as there can be, once around the
-// ring. Then a receive of fewer must not be longer than they are: one piece, two, and one piece of
-// two receives that are posted at once, each of which the library posts in its own way.
+// shorterReceive uses receives of four pieces, or of the maximum, once around the
+// ring. Then receives of fewer pieces must not use the old pieces: one piece, two pieces, and one piece in each of
+// two receives that are posted at once. The library has separate code for each case.
 func shorterReceive(c *check) error {
 	for _, srq := range []bool{false, true} {
 		for _, pieces := range [][]int{{1}, {2}, {1, 1}} {
@@ -116,8 +116,8 @@ func shorterReceive(c *check) error {
 	return nil
 }
 
-// shorter posts receives of pieces of 16 bytes everywhere in a ring, and then receives of so many
-// pieces, and sends a message for as many as before.
+// shorter posts receives of pieces of 16 bytes in the whole ring, and then receives of the numbers in
+// pieces. It sends a message that is long enough for the earlier receives.
 func (c *check) shorter(srq bool, pieces []int) error {
 	p, err := c.pair(shape{typ: verbs.RC, sends: 64, recvs: 8, sges: 4, fewer: true, srq: srq})
 	if err != nil {
@@ -173,13 +173,13 @@ func (c *check) shorter(srq bool, pieces []int) error {
 	return nil
 }
 
-// noSuchPeer sends to a QP that is gone: the retries end.
+// noSuchPeer sends to a QP that doesn't answer: the retries must end.
 func noSuchPeer(c *check) error {
 	p, err := c.pair(shape{typ: verbs.RC, sends: 4, recvs: 4, connect: func(o *verbs.ConnectOptions) { o.AckTimeout, o.RetryCount = 4*time.Millisecond, 1 }})
 	if err != nil {
 		return err
 	}
-	if err := p.b.fail(); err != nil { // it answers no more
+	if err := p.b.fail(); err != nil { // it no longer answers
 		return err
 	}
 	if err := p.post(verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}, Remote: p.b.mr.Remote()}); err != nil {

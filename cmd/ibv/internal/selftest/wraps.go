@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// receivesPlanned is more than a 16-bit counter counts, for each kind of receive queue.
+// receivesPlanned exceeds a 16-bit counter, for each kind of receive queue.
 const receivesPlanned = 70_000
 
 // wraps makes the counters and the rings of all queues wrap.
@@ -50,9 +50,9 @@ func wraps(r *run) {
 // stamp is the length of a message of flow: its number, and its number inverted.
 const stamp = 16
 
-// flow sends n messages, with up to so many receives posted. Each message must arrive once,
+// flow sends n messages, with up to window receives posted. Each message must arrive once,
 // in order, in the receive that the completion names. The receives of a queue are used in
-// their order. A shared queue's, too, because nobody else takes from it. It ends early when
+// order, also those of a shared queue, because no other queue pair uses it. flow ends early when
 // the time is up, but not before the rings have wrapped.
 func (c *check) flow(p *pair, n, window int, until time.Time) error {
 	slot := 64
@@ -77,7 +77,7 @@ func (c *check) flow(p *pair, n, window int, until time.Time) error {
 		if int(done) >= least && time.Now().After(until) || c.over() {
 			break
 		}
-		// As many as there are receives, each in a place of its own until it has arrived.
+		// A message for each receive. Each has its own memory until it has arrived.
 		batch := min(uint64(window), uint64(n)-done)
 		for range batch {
 			sent++
@@ -118,9 +118,9 @@ func (c *check) flow(p *pair, n, window int, until time.Time) error {
 	return c.ctx.Err()
 }
 
-// outOfOrder has two pairs take from one SRQ in turn, and polls all receives of one before
-// those of the other. So they are returned to the SRQ in another order than they were taken,
-// and posted again in a third. Each must complete once for each time it was posted.
+// outOfOrder lets two pairs take receives from one SRQ in turn, and polls all receives of one before
+// those of the other. So receives return to the SRQ in another order than they were taken,
+// and are posted again in a third order. Each must complete once for each post.
 func outOfOrder(c *check) error {
 	const depth, rounds = 16, 40
 	p, err := c.pair(shape{typ: verbs.RC, sends: depth, recvs: depth, srq: true, memory: depth * 64})
@@ -173,7 +173,7 @@ func outOfOrder(c *check) error {
 				free = append(free, int(wc.WRID))
 			}
 		}
-		// Back in another order: the odd ones backwards, then the even ones.
+		// Post again in another order: the odd receives backwards, then the even ones.
 		mixed := make([]int, 0, depth)
 		for i := depth - 1; i >= 0; i -= 2 {
 			mixed = append(mixed, free[i])
@@ -186,8 +186,8 @@ func outOfOrder(c *check) error {
 	return nil
 }
 
-// full posts until a queue refuses more, and again when it was emptied. It must take what it
-// says, and refuse what would overwrite the rest. What it took must complete, in order.
+// full posts until a queue refuses more, and again when it is empty. The queue must accept its reported
+// number of requests, and refuse a request that would overwrite others. Accepted requests must complete, in order.
 func full(c *check) error {
 	for _, srq := range []bool{false, true} {
 		p, err := c.pair(shape{typ: verbs.RC, sends: 8, recvs: 8, srq: srq, cqe: plenty})
@@ -228,12 +228,12 @@ func full(c *check) error {
 	return nil
 }
 
-// plenty is more than the queues of full take.
+// plenty exceeds the capacity of the queues of full.
 const plenty = 512
 
 // fill posts requests with the IDs from 0 on until the queue refuses one, and returns how many
-// it took. The sends of rxe make room when they are done, before anybody polls: only such a
-// queue may never be full.
+// it accepted. rxe's sends free their slots when they are done, before they are polled. Only such a
+// queue may never become full.
 func (c *check) fill(p *pair, what string, room int, post func(id uint64) error) (took int, err error) {
 	c.at("%v, a queue for %d %s", p, room, what)
 	for ; took < plenty; took++ {
@@ -251,7 +251,7 @@ func (c *check) fill(p *pair, what string, room int, post func(id uint64) error)
 // flushes is how many times the queues are flushed.
 const flushes = 30
 
-// flushAndReuse moves queues with open requests to the error state, and begins anew.
+// flushAndReuse moves queues with open requests to the error state, and reuses them.
 func flushAndReuse(c *check) error {
 	p, err := c.pair(shape{typ: verbs.RC, sends: 8, recvs: 8})
 	if err != nil {
