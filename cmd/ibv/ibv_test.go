@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// capture runs ibv and returns its exit status and what it printed.
+// capture runs ibv and returns its exit status and output.
 func capture(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	outs := []**os.File{&os.Stdout, &os.Stderr}
@@ -151,7 +151,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// What an adapter has and rxe has not, in ibv_devinfo's layout.
+// TestCapsText: capabilities that rxe lacks are printed in ibv_devinfo's layout.
 func TestCapsText(t *testing.T) {
 	s := newSheet()
 	describeCaps(s, &verbs.DeviceAttr{

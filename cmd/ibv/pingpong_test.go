@@ -265,7 +265,7 @@ func TestServeClientFails(t *testing.T) {
 	}
 }
 
-// TestServeStrangers: the server serves its client, whoever else comes, seeded and many times.
+// TestServeStrangers: the server serves its client, whatever strangers send, seeded and many times.
 func TestServeStrangers(t *testing.T) {
 	rdmatest.Rounds(t, 20, 20, func(random *rand.Rand) {
 		l, _ := listen(t)
@@ -376,7 +376,7 @@ func TestXRCAddress(t *testing.T) {
 	}
 }
 
-// TestXRCStrangers: who connects and sends no address is no client.
+// TestXRCStrangers: connections that send no address are ignored.
 func TestXRCStrangers(t *testing.T) {
 	l, _ := listen(t)
 	a := xrcAddress{lid: 1, recvQPN: 2, sendQPN: 3, psn: 4, srqn: 5, gid: verbs.GID{15: 9}}

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// A shortListener is out of files now and then.
+// A shortListener sometimes fails because there are no files left.
 type shortListener struct {
 	net.Listener
 	calls int
@@ -25,7 +25,7 @@ func (l *shortListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestProxyGoesOn: too many clients end neither the proxy nor the connections that there are.
+// TestProxyGoesOn: too many clients end neither the proxy nor its present connections.
 func TestProxyGoesOn(t *testing.T) {
 	server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer server.Close()
@@ -54,7 +54,7 @@ func TestProxyGoesOn(t *testing.T) {
 	}
 }
 
-// TestProxyEndsBoth: when one direction fails, the other one ends, too, though the client says nothing.
+// TestProxyEndsBoth: when one direction fails, the other ends, too, even if the client is silent.
 func TestProxyEndsBoth(t *testing.T) {
 	server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer server.Close()

@@ -25,15 +25,15 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// Where servers are, and what strangers say.
+// The servers' addresses, and the strangers' text.
 const (
 	here    = "127.0.0.1" // an address of the first device
 	escapes = "\x1b]0;evil\x07\n"
 	hasty   = time.Millisecond // a server's patience with strangers
 )
 
-// unharmed plays something in which strangers take part. What is printed can't control a terminal. In the end, there
-// are no more goroutines than before, and hardly more memory.
+// unharmed runs play, in which strangers take part. It checks that the output can't control a terminal, and that in
+// the end there are no more goroutines than before, and hardly more memory.
 func unharmed(t *testing.T, play func()) {
 	t.Helper()
 	printed := rdmatest.Must(os.Create(filepath.Join(t.TempDir(), "printed")))(t)
@@ -65,7 +65,7 @@ func harmless(t *testing.T, text string) {
 	}
 }
 
-// heap returns how much memory is in use after a garbage collection.
+// heap returns the memory in use after a garbage collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -90,14 +90,14 @@ func finished(t *testing.T, ended <-chan error) error {
 	}
 }
 
-// A caller is a client that does what it wants, made from the verbs.
+// A caller is a misbehaving client, made from the verbs.
 type caller struct {
 	id     *rdmacm.SyncID
 	mr     *verbs.MR
 	asking sync.WaitGroup
 }
 
-// call returns a caller that knows the way to a server, and has memory.
+// call returns a caller with a resolved route to a server, and memory.
 func call(t *testing.T, ps rdmacm.PortSpace, to netip.AddrPort) *caller {
 	t.Helper()
 	c := &caller{id: rdmatest.Must(rdmacm.CreateSyncID(ps))(t)}
@@ -118,7 +118,7 @@ func (c *caller) queue(t *testing.T, n int) {
 	}
 }
 
-// ask asks for a connection, and doesn't wait for the answer, nor ever confirms it.
+// ask requests a connection. It neither waits for the answer nor confirms it.
 func (c *caller) ask(rnd *rand.Rand) {
 	p := &rdmacm.ConnParam{QPNum: 0x800000 + rnd.Uint32()&0x7fffff, PrivateData: []byte(escapes)}
 	c.asking.Go(func() { _, _ = c.id.Connect(context.Background(), p) })
@@ -137,10 +137,10 @@ func (c *caller) close(t *testing.T) {
 	c.asking.Wait()
 }
 
-// callers are those that linger.
+// callers are the callers that stay connected.
 type callers []*caller
 
-// leave lets all but n go.
+// leave closes all callers but n.
 func (all *callers) leave(t *testing.T, n int) {
 	t.Helper()
 	for len(*all) > n {
@@ -149,7 +149,7 @@ func (all *callers) leave(t *testing.T, n int) {
 	}
 }
 
-// strange lets a caller do to a server of connections what it wants, or several that ask and are silent.
+// strange lets a caller misbehave towards a server, or several callers ask and stay silent. It returns those that stay.
 func strange(t *testing.T, rnd *rand.Rand, to netip.AddrPort) (there callers) {
 	if rnd.IntN(3) == 0 {
 		for range 1 + rnd.IntN(6) {
@@ -189,7 +189,7 @@ func strange(t *testing.T, rnd *rand.Rand, to netip.AddrPort) (there callers) {
 }
 
 // TestCmtimeRounds: the server of ibv cmtime serves the next client, whatever others do, and has no more clients than
-// it may. Now and then all have left.
+// its limit. Sometimes all clients leave.
 func TestCmtimeRounds(t *testing.T) {
 	verbstest.New(t)
 	unharmed(t, func() {
@@ -233,7 +233,7 @@ func TestCmtimeRounds(t *testing.T) {
 	})
 }
 
-// TestUcmatoseHalfOpen: a client that never confirms the answer, and stays, doesn't keep ibv ucmatose.
+// TestUcmatoseHalfOpen: a client that stays and never confirms the answer doesn't block ibv ucmatose.
 func TestUcmatoseHalfOpen(t *testing.T) {
 	verbstest.New(t)
 	o := newCMOptions(rdmacm.PortSpaceTCP, 7471)
@@ -259,8 +259,8 @@ func closeAll(nodes cmNodes) (err error) {
 	return err
 }
 
-// TestUdaddyRounds: whatever clients of ibv udaddy do, the server ends, and leaves nothing. The next server serves its
-// client.
+// TestUdaddyRounds: whatever clients of ibv udaddy do, the server ends, and leaves no object open. The next server
+// serves its client.
 func TestUdaddyRounds(t *testing.T) {
 	verbstest.New(t)
 	unharmed(t, func() {
@@ -295,7 +295,7 @@ func TestUdaddyRounds(t *testing.T) {
 	})
 }
 
-// strangeDatagrams is a client of udaddy's server that does something else.
+// strangeDatagrams runs a misbehaving client of udaddy's server.
 func strangeDatagrams(t *testing.T, rnd *rand.Rand, o *cmOptions) *caller {
 	c := call(t, rdmacm.PortSpaceUDP, netip.MustParseAddrPort(here+":7174"))
 	if rnd.IntN(3) == 0 {
@@ -327,8 +327,8 @@ func strangeDatagrams(t *testing.T, rnd *rand.Rand, o *cmOptions) *caller {
 	return c
 }
 
-// TestMckeyRounds: whatever others send to the group of ibv mckey, the receiver ends, and leaves nothing, and receives
-// what a member sends.
+// TestMckeyRounds: whatever others send to the group of ibv mckey, the receiver ends, leaves no object open, and
+// receives a member's messages.
 func TestMckeyRounds(t *testing.T) {
 	group := netip.MustParseAddr("239.1.2.3")
 	verbstest.New(t)
@@ -376,7 +376,7 @@ func TestMckeyRounds(t *testing.T) {
 	})
 }
 
-// strangeMember sends to a group what mckey doesn't. It returns how many messages a receiver gets.
+// strangeMember sends messages to a group that mckey wouldn't send. It returns how many of them a receiver gets.
 func strangeMember(t *testing.T, rnd *rand.Rand, o *mckeyOptions, group netip.Addr) (heard int) {
 	id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceUDP))(t)
 	rdmatest.Check(t, id.ResolveAddr(t.Context(), netip.MustParseAddrPort(here+":0"), netip.AddrPortFrom(group, 0), time.Minute))
@@ -405,8 +405,8 @@ func strangeMember(t *testing.T, rnd *rand.Rand, o *mckeyOptions, group netip.Ad
 	return heard
 }
 
-// TestStreamRounds: whatever clients of ibv rstream and riostream do, the server ends, and leaves nothing. The next
-// server serves its client.
+// TestStreamRounds: whatever clients of ibv rstream and riostream do, the server ends, and leaves no object open. The
+// next server serves its client.
 func TestStreamRounds(t *testing.T) {
 	for name, parse := range map[string]func([]string) (*rstreamOptions, error){"rstream": parseRstream, "riostream": parseRiostream} {
 		t.Run(name, func(t *testing.T) { streamRounds(t, name == "riostream", parse) })
@@ -467,7 +467,7 @@ func streamRounds(t *testing.T, mapped bool, parse func([]string) (*rstreamOptio
 	})
 }
 
-// strangeStream does on a connection what no client does.
+// strangeStream misbehaves on a connection.
 func strangeStream(t *testing.T, rnd *rand.Rand, c net.Conn) {
 	rdmatest.Check(t, c.SetDeadline(time.Now().Add(4*hasty)))
 	for range 1 + rnd.IntN(4) {
@@ -502,8 +502,8 @@ func strangeStream(t *testing.T, rnd *rand.Rand, c net.Conn) {
 	}
 }
 
-// TestProxyRounds: two proxies, of which one has TCP at its side and the other one RDMA, carry what the next client
-// sends and nothing else, whatever others do to either.
+// TestProxyRounds: two proxies, one from TCP to RDMA and one back, carry exactly the bytes of the next client,
+// whatever others do to either.
 func TestProxyRounds(t *testing.T) {
 	verbstest.New(t)
 	unharmed(t, func() {
@@ -576,7 +576,7 @@ func TestProxyRounds(t *testing.T) {
 	})
 }
 
-// TestProxyFull: there are no more clients than may be. Another one is refused, until one has left.
+// TestProxyFull: beyond the limit, a further client is refused until another has left.
 func TestProxyFull(t *testing.T) {
 	server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer server.Close()

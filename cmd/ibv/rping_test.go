@@ -61,7 +61,7 @@ func TestFillPing(t *testing.T) {
 	}
 }
 
-// TestRpingClients: of more clients than have room, the one that has been silent longest leaves.
+// TestRpingClients: beyond the limit, the client that has been silent longest is closed.
 func TestRpingClients(t *testing.T) {
 	var clients rpingClients
 	var all []*rpingClient

@@ -66,7 +66,7 @@ func TestRstreamTexts(t *testing.T) {
 	}
 }
 
-// Both ends of the stream check the data, and notice a byte that is wrong.
+// Both ends of the stream check the data, and detect a wrong byte.
 func TestStreamer(t *testing.T) {
 	for _, spoil := range []bool{false, true} {
 		a, b := net.Pipe()
@@ -89,7 +89,7 @@ func TestStreamer(t *testing.T) {
 	}
 }
 
-// A silentConn is a connection to a peer that is silent from a byte on. Only a deadline ends that.
+// A silentConn is a connection to a peer that is silent after some bytes. Only a deadline ends the wait.
 type silentConn struct {
 	net.Conn
 	left int
@@ -115,7 +115,7 @@ func (c *silentConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestStreamerSilent: whenever the peer falls silent, the wait has an end.
+// TestStreamerSilent: whenever the peer falls silent, the wait ends.
 func TestStreamerSilent(t *testing.T) {
 	test := streamTest{"test", 300, 3, 2}
 	for left := range barrierSize + 300*3*2 {
@@ -229,7 +229,7 @@ func serveRcopyPipe(c net.Conn) error {
 	return err
 }
 
-// TestRcopyStrangers: files are copied, whoever else comes, seeded and many times: silent clients at each
+// TestRcopyStrangers: files are copied, whatever strangers send, seeded and many times: silent clients at each
 // step, torn messages, sizes that no file has.
 func TestRcopyStrangers(t *testing.T) {
 	l, _ := listen(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/sa"
 )
 
-// Each number sets the components of the records that its mask says, and too large a number none.
+// Each number sets the components of its mask, and too large a number sets none.
 func TestSaqueryNumbers(t *testing.T) {
 	for _, o := range saqueryOptions {
 		k, ok := saNumbers[o.short]
@@ -29,7 +29,7 @@ func TestSaqueryNumbers(t *testing.T) {
 	}
 }
 
-// What saquery would not understand, or this one doesn't know, is refused before a port is opened.
+// Queries that saquery or this program doesn't support are refused before a port is opened.
 func TestSaqueryRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		"-S":                      "there is no option -S",

@@ -23,14 +23,14 @@ import (
 // strangersHost is the address of package verbstest's first device.
 const strangersHost = "192.0.2.1"
 
-// waitListening waits until somebody listens.
+// waitListening waits until a process listens.
 func waitListening(n *verbstest.Network) {
 	for !strings.Contains(strings.Join(n.Left(), "\n"), "listening") {
 		time.Sleep(time.Millisecond)
 	}
 }
 
-// waitNothing waits until nothing is left.
+// waitNothing waits until no object is left open.
 func waitNothing(t *testing.T, n *verbstest.Network) {
 	t.Helper()
 	for start := time.Now(); len(n.Left()) > 0; time.Sleep(time.Millisecond) {
@@ -40,8 +40,8 @@ func waitNothing(t *testing.T, n *verbstest.Network) {
 	}
 }
 
-// TestUcmatoseStrangers: whatever the client of ibv ucmatose does, the server ends, and leaves nothing. An honest client
-// is served.
+// TestUcmatoseStrangers: whatever the client of ibv ucmatose does, the server ends, and leaves no object open. An honest
+// client is served.
 func TestUcmatoseStrangers(t *testing.T) {
 	network := verbstest.New(t)
 	o := newCMOptions(rdmacm.PortSpaceTCP, 7471)
@@ -93,7 +93,7 @@ func TestUcmatoseStrangers(t *testing.T) {
 	})
 }
 
-// strangeClient is a client of ucmatose's server that does something else.
+// strangeClient runs a misbehaving client of ucmatose's server.
 func strangeClient(t *testing.T, rnd *rand.Rand) {
 	id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
 	defer func() { rdmatest.Check(t, id.Close()) }()
@@ -138,8 +138,8 @@ func strangeClient(t *testing.T, rnd *rand.Rand) {
 	}
 }
 
-// TestRpingRounds: clients of ibv rping -s -P ping, whatever others do. What those say is printed harmless, and nothing
-// is left of them.
+// TestRpingRounds: clients of ibv rping -s -P ping, whatever others do. Their text is printed harmlessly, and no object
+// of theirs is left open.
 func TestRpingRounds(t *testing.T) {
 	network := verbstest.New(t)
 	printed := rdmatest.Must(os.Create(filepath.Join(t.TempDir(), "printed")))(t)
@@ -176,7 +176,7 @@ func TestRpingRounds(t *testing.T) {
 	}
 }
 
-// TestRpingAfterError: a client whose message breaks the connection, and who stays, doesn't keep the server.
+// TestRpingAfterError: a client that breaks the connection with a message, and stays, doesn't block the server.
 func TestRpingAfterError(t *testing.T) {
 	network := verbstest.New(t)
 	server := &rpingOptions{server: true, addr: strangersHost, port: rpingPort, size: 64, parting: time.Millisecond}
@@ -198,7 +198,7 @@ func TestRpingAfterError(t *testing.T) {
 	}
 }
 
-// A pinger is a client of rping that does what it wants.
+// A pinger is a misbehaving client of rping.
 type pinger struct {
 	id *rdmacm.SyncID
 	mr *verbs.MR
@@ -238,7 +238,7 @@ func (p *pinger) note(addr uint64, key, n uint32) {
 	p.post(verbs.SendWR{Opcode: verbs.OpSend, SGL: []verbs.SGE{p.mr.SGE(rpingMaxSize, noteLen)}})
 }
 
-// strangePinger returns a client that has done what it wants.
+// strangePinger returns a client after it has misbehaved.
 func strangePinger(t *testing.T, rnd *rand.Rand) *pinger {
 	p := newPinger(t)
 	for i := range 200 {

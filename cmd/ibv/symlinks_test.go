@@ -60,7 +60,7 @@ func TestLinks(t *testing.T) {
 	if err := linkAll("/bin/ibv", dir); err != nil {
 		t.Errorf("the second time: %v", err)
 	}
-	// Nothing of the caller's is overwritten, and no links are made beside it.
+	// An existing file is not overwritten, and then no links are made.
 	dir = t.TempDir()
 	own := filepath.Join(dir, "rping")
 	if err := os.WriteFile(own, []byte("mine"), 0o644); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// TestTopText: the screen has the rates since the one before, and names what is trouble.
+// TestTopText: the screen has the rates since the previous screen, and names growing error counters.
 func TestTopText(t *testing.T) {
 	start := time.Unix(1000, 0)
 	make := func(at time.Time, sent, retries, bytes, ops uint64) *usage {
@@ -58,7 +58,7 @@ PID  COMMAND       DEVICE  QP  STATES        CQ  SRQ  MR  PINNED   CM_ID  OPS/S
 			t.Errorf("%q is not in\n%s", want, second)
 		}
 	}
-	// A device that was made again counts from 0.
+	// A device that was created again counts from 0.
 	if text := make(start.Add(time.Hour), 1, 0, 0, 0).text(first); strings.Contains(text, "! ") || strings.Contains(text, "out 1844") {
 		t.Errorf("counters that start again:\n%s", text)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// A script is a socket whose messages are written before, and their answers.
+// A script is a socket with prepared messages. It records the answers.
 type script struct {
 	in      []scriptMessage
-	answers map[netip.AddrPort][]byte // the last one to each
+	answers map[netip.AddrPort][]byte // the last answer to each
 	refuses func(b []byte, to netip.AddrPort) error
 }
 
@@ -45,8 +45,8 @@ func (s *script) SendTo(b []byte, to netip.AddrPort) error {
 
 func (s *script) Close() error { return nil }
 
-// TestUdpongRounds: the server counts its client's messages, whoever else sends, seeded and many
-// times: messages that can't be answered, logins without end, the client's number.
+// TestUdpongRounds: the server counts its client's messages, whatever strangers send, seeded and many
+// times: messages that can't be answered, endless logins, the client's number.
 func TestUdpongRounds(t *testing.T) {
 	client := netip.MustParseAddrPort("192.0.2.1:7")
 	message := func(what, number byte, size int) []byte {
@@ -95,7 +95,7 @@ func TestUdpongRounds(t *testing.T) {
 	})
 }
 
-// TestUdpongLogin: a client that logs in again has its number, and one that is silent makes way.
+// TestUdpongLogin: a client that logs in again keeps its number, and a silent client is replaced.
 func TestUdpongLogin(t *testing.T) {
 	c := new(udpongClients)
 	at := func(i int) netip.AddrPort { return netip.AddrPortFrom(netip.IPv6Loopback(), uint16(i+1)) }

@@ -43,7 +43,7 @@ func TestScatterGather(t *testing.T) {
 	}
 }
 
-// The pattern differs everywhere from a shifted copy of itself, and from another seed's pattern.
+// The pattern differs everywhere from a shifted copy, and from the pattern of another seed.
 func TestFill(t *testing.T) {
 	a, b := make([]byte, 8192), make([]byte, 8192)
 	Fill(a, 1)

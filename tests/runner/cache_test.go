@@ -22,7 +22,7 @@ func put(t *testing.T, path, text string, changed time.Time) {
 	}
 }
 
-// A test that has passed need not run again while what it opened is the same, wherever the folders
+// A test that has passed need not run again while the files that it opened are unchanged, wherever the folders
 // are.
 func TestCache(t *testing.T) {
 	source, bin, store := t.TempDir(), t.TempDir(), t.TempDir()
@@ -89,7 +89,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// What has changed while tests ran is not what they saw.
+// A file that changed during the run doesn't count as the version that the tests read.
 func TestCacheChanged(t *testing.T) {
 	source := t.TempDir()
 	c := cache{dir: t.TempDir(), roots: map[string]string{"source": source}}
@@ -122,7 +122,7 @@ func TestCacheUnused(t *testing.T) {
 	}
 }
 
-// All that a test may depend on is in its key.
+// Everything that a test may depend on is in its key.
 func TestKey(t *testing.T) {
 	dir := t.TempDir()
 	binary, other := filepath.Join(dir, "a.test"), filepath.Join(dir, "b.test")
@@ -180,7 +180,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// The files that tests open are noted, those of TestMain for all, and those on the boundary of two
+// The files that tests open are recorded: those of TestMain for all tests, and those on the boundary of two
 // tests for both.
 func TestOpened(t *testing.T) {
 	dir := t.TempDir()
@@ -233,7 +233,7 @@ func TestOpened(t *testing.T) {
 	}
 }
 
-// What a package is compiled from has the files of the packages that it imports, and of no others.
+// sources returns the files of a package and of the packages that it imports, and no others.
 func TestSources(t *testing.T) {
 	t.Chdir("../..")
 	list, err := sources("./provider/rxe")
@@ -253,7 +253,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// A run of all repeats on a second device only what is other code there.
+// A run of all suites repeats long tests on a second device only if the code differs there.
 func TestRepeats(t *testing.T) {
 	suite := func(name string) rigSuite {
 		return rigSuites[slices.IndexFunc(rigSuites, func(s rigSuite) bool { return s.name == name })]

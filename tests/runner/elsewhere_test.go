@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// What programs import is also correct on a system where it does nothing.
+// The packages that programs import also type-check for an unsupported system.
 func TestElsewhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("reads Go's library")

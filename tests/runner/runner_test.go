@@ -45,8 +45,8 @@ some words
 	}
 }
 
-// Each folder of tests/device with tests is among the packages, those whose tests are all in
-// another package, as verbs_test, too.
+// Each folder of tests/device with tests is among the packages, also folders whose tests are all in
+// an external test package, such as verbs_test.
 func TestListPackages(t *testing.T) {
 	t.Chdir("../..")
 	packages, err := listPackages()
@@ -153,7 +153,7 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// What a failure says how to run again is a command line that the runner takes.
+// The command to run a failure again is a command line that the runner accepts.
 func TestAgain(t *testing.T) {
 	r := runner{options: options{short: true, kernel: "7.2"}}
 	mlx5 := suite{name: "mlx5"}
@@ -197,7 +197,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// What the workflows tell the runner and make to do is there to be done.
+// The suites and make targets that the workflows name exist.
 func TestWorkflows(t *testing.T) {
 	t.Chdir("../..")
 	files, err := filepath.Glob(".github/workflows/*.yml")
@@ -277,7 +277,7 @@ func TestArchitecture(t *testing.T) {
 	}
 }
 
-// Without names, the suites run that have a time.
+// Without names, all suites with a time run.
 func TestChooseAll(t *testing.T) {
 	for _, short := range []bool{true, false} {
 		chosen, err := choose(nil, options{short: short})
@@ -293,7 +293,7 @@ func TestChooseAll(t *testing.T) {
 	}
 }
 
-// Each side takes its own suites first, in order, and then the other's: the host's side those of
+// Each side takes its own suites first, in order, and then the other side's. The host's side takes suites of
 // the rig only with four processors.
 func TestNext(t *testing.T) {
 	r, err := newRunner(options{}, []suite{{name: "lint"}, {name: "rxe", rig: true}, {name: "mlx5", rig: true}, {name: "unit"}, {name: "adapter", rig: true}})
@@ -327,7 +327,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// What is left is the longer of the rig's part and the host's, each at its own rate.
+// The remaining time is the longer of the rig's and the host's, each at its own rate.
 func TestLeft(t *testing.T) {
 	const min = time.Minute
 	r := runner{started: time.Now().Add(-10 * min), done: map[bool]time.Duration{true: 5 * min, false: 10 * min},

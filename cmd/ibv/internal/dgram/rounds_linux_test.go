@@ -19,7 +19,7 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// The devices' addresses. Nobody knows the way to the other ones of this network.
+// The devices' addresses. There is no path to other addresses of this network.
 var (
 	serverAddr = netip.MustParseAddr("127.0.0.1")
 	clientAddr = netip.MustParseAddr("127.0.0.2")
@@ -35,7 +35,7 @@ func listenOn(t *testing.T, addr netip.Addr, sleep bool) (*Socket, netip.AddrPor
 	return s, plain(s.udp.LocalAddr().(*net.UDPAddr).AddrPort())
 }
 
-// ask sends a message until it comes back.
+// ask sends a message until the echo arrives.
 func ask(t *testing.T, s *Socket, to netip.AddrPort, text []byte) {
 	t.Helper()
 	b := make([]byte, MaxMessage)
@@ -53,8 +53,8 @@ func ask(t *testing.T, s *Socket, to netip.AddrPort, text []byte) {
 	}
 }
 
-// TestRounds: a socket answers the next client, over RDMA, whatever others send over UDP and RDMA. It receives nothing
-// in the client's name that the client hasn't sent, and knows no more others than it may.
+// TestRounds: a socket answers the next client, over RDMA, whatever others send over UDP and RDMA. It receives no
+// message in the client's name that the client hasn't sent, and keeps no more destinations than the limit.
 func TestRounds(t *testing.T) {
 	verbstest.New(t, serverAddr, clientAddr)
 	goroutines := runtime.NumGoroutine()
@@ -63,7 +63,7 @@ func TestRounds(t *testing.T) {
 	client, from := listenOn(t, clientAddr, true)
 	received := make(chan error, 1)
 	var mu sync.Mutex
-	sent := make(map[string]bool) // by the client, some of it more than once
+	sent := make(map[string]bool) // by the client, some messages more than once
 	go func() {
 		b := make([]byte, MaxMessage)
 		for {
@@ -115,14 +115,14 @@ func TestRounds(t *testing.T) {
 	}
 }
 
-// A rogue sends datagrams from several addresses, and by a queue pair of its own.
+// A rogue sends datagrams from several addresses, and from its own queue pair.
 type rogue struct {
 	id      *rdmacm.SyncID
 	mr      *verbs.MR
 	ah      *verbs.AH
 	sockets []*net.UDPConn
 	server  netip.AddrPort
-	victim  netip.AddrPort // in whose name it sends
+	victim  netip.AddrPort // the address that it pretends to have
 	qpn     uint32         // of the server
 }
 
@@ -139,7 +139,7 @@ func newRogue(t *testing.T, server, victim netip.AddrPort) *rogue {
 		addr := netip.AddrFrom4([4]byte{127, 0, 0, byte(i%4 + 1)}) // two of which no device has
 		r.sockets = append(r.sockets, rdmatest.Must(net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0))))(t))
 	}
-	// A greeting tells the server's queue pair.
+	// A greeting contains the number of the server's queue pair.
 	b := make([]byte, MaxMessage)
 	s := r.sockets[0]
 	for r.qpn == 0 {

@@ -11,7 +11,7 @@ func port(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), 0, 1}), uint16(n))
 }
 
-// TestTable: strangers fill the table, and those that are in use, or were a short time ago, stay.
+// TestTable: when strangers fill the table, destinations in use, or used a short time ago, are kept.
 func TestTable(t *testing.T) {
 	table := newTable(10)
 	used, busy := port(1), port(2)

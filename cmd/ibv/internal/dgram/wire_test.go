@@ -27,7 +27,7 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestGreetings: the same of what goes over UDP.
+// TestGreetings: the same for messages over UDP.
 func TestGreetings(t *testing.T) {
 	for from, want := range map[string]string{
 		"192.168.77.1": "55555555040010000000abcdc0a84d01",
@@ -47,7 +47,7 @@ func TestGreetings(t *testing.T) {
 	}
 }
 
-// FuzzCut: whatever comes, what is accepted is a part of it.
+// FuzzCut: for any datagram, the accepted message is a part of it.
 func FuzzCut(f *testing.F) {
 	f.Add(appendHeader(nil, netip.MustParseAddrPort("10.0.0.1:9")))
 	f.Add(appendGreeting(nil, greetingOnly, 5, netip.MustParseAddr("::1")))

@@ -38,7 +38,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// Values are printed as libibmad prints them, those too that no port should have.
+// Values are printed as libibmad prints them, also values that no port should have.
 func TestTexts(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -127,7 +127,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
-// What others send is printed without control characters.
+// Text from other nodes is printed without control characters.
 func TestCString(t *testing.T) {
 	if got := cString([]byte("a\x1b[2J\n\xffb\x00c")); got != "a [2J  b" {
 		t.Errorf("%q", got)

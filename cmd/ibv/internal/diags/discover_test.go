@@ -25,7 +25,7 @@ func aNode(kind, guid uint64) *node {
 	return n
 }
 
-// A link that is slower or narrower than both its ends allow is told.
+// A link that is slower or narrower than both its ends allow has a remark.
 func TestCould(t *testing.T) {
 	const extended = 1 << 14
 	a, b := aNode(1, 1), aNode(1, 2)
@@ -137,7 +137,7 @@ type broken struct{}
 
 func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// The ends of a way have the lines of ibtracert, also of a node of no known type.
+// The ends of a path have the lines of ibtracert, also for a node of unknown type.
 func TestHops(t *testing.T) {
 	n := aNode(9, 0xabc)
 	copy(n.description, "x\x07y")

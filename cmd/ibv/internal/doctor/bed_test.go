@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// A bed is a host that a test makes up: files, and what a System says.
+// A bed is a fictitious host: files, and the answers of a System.
 type bed struct {
 	files map[string]string // a value "-> TARGET" is a symbolic link
 	fake
@@ -57,7 +57,7 @@ func (f *fake) VLAN(netDev string) int { return f.vlans[netDev] }
 // set adds files.
 func (b *bed) set(files map[string]string) { maps.Copy(b.files, files) }
 
-// remove removes a file, or a directory with all that is in it.
+// remove removes a file, or a directory with its contents.
 func (b *bed) remove(path string) {
 	maps.DeleteFunc(b.files, func(p, _ string) bool { return p == path || strings.HasPrefix(p, path+"/") })
 }
@@ -87,8 +87,8 @@ func (b *bed) host(t *testing.T) *Host {
 	return &Host{Root: root, System: &b.fake}
 }
 
-// newBed is a host without RDMA: a laptop, with one Ethernet interface. What the files say
-// is what Linux 6.1 says.
+// newBed returns a host without RDMA: a laptop, with one Ethernet interface. The files have the
+// contents of Linux 6.1.
 func newBed() *bed {
 	b := &bed{
 		files: map[string]string{
@@ -127,7 +127,7 @@ func (b *bed) netDev(name string, index int, addrs ...string) {
 	b.addrs[name] = addrs
 }
 
-// device adds what all devices have, with one active port.
+// device adds the files that all devices have, with one active port.
 func (b *bed) device(name string, number int, link string) {
 	dir, uverbs := "/sys/class/infiniband/"+name, fmt.Sprintf("uverbs%d", number)
 	numbers := fmt.Sprintf("231:%d", 192+number)
@@ -170,7 +170,7 @@ func (b *bed) rxe(name string, number int, netDev, addr string) {
 	b.answers[name] = Answer{Ports: []PortAnswer{{1024, 4096}}}
 }
 
-// mapped returns an IPv4 address as a GID, as sysfs has it.
+// mapped returns an IPv4 address as a GID, in sysfs's format.
 func mapped(addr string) string {
 	a := netip.MustParseAddr(addr).As4()
 	return fmt.Sprintf("0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x", a[0], a[1], a[2], a[3])
@@ -301,14 +301,14 @@ func roce() *bed {
 	return b
 }
 
-// newcardAndMLX5 has a device that goverbs can't drive, beside one that it can.
+// newcardAndMLX5 has a device without a provider in goverbs, beside a device with one.
 func newcardAndMLX5() *bed {
 	b := roce()
 	b.unspecified("newcard_0", "newcard", 1)
 	return b
 }
 
-// efa is a machine at AWS without the connection manager, which has no use for the device.
+// efa is a machine at AWS without the connection manager, which doesn't support the device.
 func efa() *bed {
 	b := newBed()
 	b.unspecified("rdmap0s6", "efa", 0)

@@ -17,7 +17,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// across examines two hosts that are made up, over TCP.
+// across examines two fictitious hosts, over TCP.
 func across(t *testing.T, here, there *bed, gid, peerGID int) (*Report, error) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -36,7 +36,7 @@ func across(t *testing.T, here, there *bed, gid, peerGID int) (*Report, error) {
 	return r, err
 }
 
-// Both hosts are examined. What is wrong with the peer has its name.
+// Both hosts are examined. Findings about the peer have its name.
 func TestAcross(t *testing.T) {
 	there := infiniBand()
 	there.remove("/sys/class/misc/rdma_cm")
@@ -115,7 +115,7 @@ func TestStrangePeer(t *testing.T) {
 	}
 }
 
-// TestWaits: no question keeps the server for long.
+// TestWaits: no question occupies the server for long.
 func TestWaits(t *testing.T) {
 	for _, wait := range []int{-1, 60_001, 9_000_000_000} {
 		if a := new(end).answer(question{Do: "arrived", Wait: wait}); !strings.Contains(a.Error, "1m0s is the most") {
@@ -124,7 +124,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestStrangers: the server answers its clients, whatever else comes to its port, seeded and many
+// TestStrangers: the server answers its clients, whatever strangers send to its port, seeded and many
 // times.
 func TestStrangers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -210,8 +210,8 @@ var strangeClients = []func(c net.Conn, n int){
 	func(c net.Conn, _ int) { _, _ = fmt.Fprintln(c, strings.Repeat("[", 4000)) },
 }
 
-// TestSilentClients: as many silent clients as can be served, and more that have said nothing at all,
-// don't keep the server from the next one.
+// TestSilentClients: the server answers the next client in spite of as many silent clients as can be served, and
+// more that haven't sent anything.
 func TestSilentClients(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -259,7 +259,7 @@ func TestHostileServer(t *testing.T) {
 		"hello": `{}`, "facts": facts(func(*Facts) {}), "examine": `{"report":{"findings":[{"id":"x","what":"a\u001b[2J\nhealthy","mend":["m\u001b]0;evil\u0007\n  mend      sh"]}]}}`,
 	}
 	for _, test := range []struct{ do, reply, want string }{
-		{"", "", "not known here"}, // nothing is wrong, and no device can be opened here
+		{"", "", "not known here"}, // a correct answer, but no device can be opened here
 		{"hello", "SSH-2.0\n", "invalid character"},
 		{"hello", `{"error":"` + strings.Repeat("a", 2<<20), "longer than"},
 		{"facts", `{}`, "no answer"},

@@ -26,7 +26,7 @@ type fault struct {
 	name     string
 	bed      *bed
 	change   func(b *bed)
-	device   string            // to examine
+	device   string            // the device to examine
 	meantime map[string]string // files that change while doctor watches
 	want     string            // the finding or note
 	seen     string            // a source of its evidence
@@ -45,7 +45,7 @@ func remove(paths ...string) func(*bed) {
 	}
 }
 
-// state sets the state of the first InfiniBand port, and takes the other away.
+// state sets the state of the first InfiniBand port, and removes the other.
 func state(logical, physical, smLID string) func(*bed) {
 	return func(b *bed) {
 		b.set(map[string]string{ib0 + "/state": logical, ib0 + "/phys_state": physical, ib0 + "/sm_lid": smLID})

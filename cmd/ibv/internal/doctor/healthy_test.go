@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// examine examines a host, while nothing happens.
+// examine examines a host whose files don't change.
 func examine(t *testing.T, b *bed, device string) *Report {
 	t.Helper()
 	return Examine(b.host(t), Options{Device: device, Sleep: func(time.Duration) {}})
@@ -45,7 +45,7 @@ func complete(t *testing.T, r *Report) {
 	}
 }
 
-// Healthy hosts have no findings, and only the notes that are true of them.
+// Healthy hosts have no findings, and only notes that apply to them.
 func TestHealthy(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -25,7 +25,7 @@ func infiniBandEnds() *Reach {
 	return m
 }
 
-// What is set up differently, and what doesn't arrive, is told apart.
+// Each difference in settings, and each kind of loss, has its own finding.
 func TestPeer(t *testing.T) {
 	roce := func(change func(*Reach)) *Reach {
 		m := ends()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What every Linux has: /dev/null and a loopback interface.
+// Every Linux has /dev/null and a loopback interface.
 func TestSystem(t *testing.T) {
 	var s system
 	if n := s.Node("/dev/null"); n.Missing != nil || n.Open != nil || n.Dev != "1:3" {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestQuantiles: every percentile is within 1 % of that of the sorted values, whatever
-// their distribution.
+// TestQuantiles: every percentile is within 1 % of the percentile of the sorted values, for any
+// distribution.
 func TestQuantiles(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, draw := range map[string]func() int64{

@@ -132,7 +132,7 @@ func TestPrintStatus(t *testing.T) {
 	}
 }
 
-// TestMissing: what isn't there is named.
+// TestMissing: the error names a missing device or port.
 func TestMissing(t *testing.T) {
 	c := class(t)
 	for says, print := range map[string]func() error{

@@ -154,7 +154,7 @@ var key = []byte("a key")
 
 var settings = Settings{Bytes: 4096, Time: time.Millisecond, Patience: time.Minute, Wait: time.Minute}
 
-// play runs a mesh of models, each on a host of its own.
+// play runs a mesh of models, each on its own host.
 func play(t *testing.T, models []*model, s Settings) *Result {
 	t.Helper()
 	return playDying(t, models, nil, s)
@@ -167,7 +167,7 @@ func newModels(n int, gbits func(a, b int) float64) (all []*model) {
 	return all
 }
 
-// TestMesh: all pairs are measured, a slow link and a slow host are named, and nothing else is.
+// TestMesh: all pairs are measured, and only a slow link and a slow host are named.
 func TestMesh(t *testing.T) {
 	r := play(t, newModels(8, func(a, b int) float64 {
 		switch {
@@ -254,7 +254,7 @@ func TestNobodySlow(t *testing.T) {
 	}
 }
 
-// TestLost: a rank that dies, hangs, can't take part or never comes is named, and all other
+// TestLost: a rank that dies, hangs, can't take part or never connects is named, and all other
 // pairs are measured.
 func TestLost(t *testing.T) {
 	for name, says := range map[string]string{"dies": "has died", "hangs": "hangs"} {
@@ -297,7 +297,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// playDying is play, but the connection of a rank but 0 ends when a model says so.
+// playDying is play, but the connection of a rank other than 0 ends when its model returns dying.
 func playDying(t *testing.T, models []*model, dying error, s Settings) *Result {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -359,8 +359,8 @@ func TestFails(t *testing.T) {
 	}
 }
 
-// come has ranks, which may not belong to it, come to a mesh of 3, one after the other. It returns
-// what the mesh knows of them, and how each was received.
+// come connects ranks, which may not belong to it, to a mesh of 3, one by one. It returns
+// the mesh's members and the processes turned away, and the result of each rank's join.
 func come(t *testing.T, wait time.Duration, hellos ...hello) (members []*member, away []string, joined []error) {
 	t.Helper()
 	l := listen(t)
@@ -399,8 +399,8 @@ func listen(t *testing.T) net.Listener {
 	return l
 }
 
-// TestGather: those that don't belong to the mesh are told why, and named. They take nobody's place,
-// and the ranks that come later are received.
+// TestGather: processes that don't belong to the mesh get the reason, and are named. They take no rank's place,
+// and later ranks are welcomed.
 func TestGather(t *testing.T) {
 	good := hello{Rank: 1, Size: 3, Host: "n1"}
 	last := hello{Rank: 2, Size: 3, Host: "n2", Error: "no device"}
@@ -436,9 +436,9 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestStrangers: ranks are measured, whatever else comes to their port, seeded and many times: silence,
-// torn and endless messages, ranks that make themselves known and die. What a rank without the key
-// says is nowhere in the result.
+// TestStrangers: ranks are measured, whatever strangers send to rank 0's port, seeded and many times: silence,
+// torn and endless messages, ranks that say hello and die. The result contains no text of a rank without
+// the key.
 func TestStrangers(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -454,7 +454,7 @@ func TestStrangers(t *testing.T) {
 			strangers.Go(func() {
 				conn, err := net.Dial("tcp", l.Addr().String())
 				if err != nil {
-					return // all have come
+					return // all ranks have connected
 				}
 				defer conn.Close()
 				_ = conn.SetDeadline(time.Now().Add(time.Minute))
@@ -496,7 +496,7 @@ func TestStrangers(t *testing.T) {
 // strangeRanks come to rank 0's port.
 var strangeRanks = []func(conn net.Conn, n int){
 	func(conn net.Conn, _ int) { _, _ = conn.Read(make([]byte, 1)) },
-	func(conn net.Conn, _ int) { _, _ = io.Copy(io.Discard, conn) }, // silent until it must go
+	func(conn net.Conn, _ int) { _, _ = io.Copy(io.Discard, conn) }, // silent until it is disconnected
 	func(conn net.Conn, n int) { // torn
 		text := `{"rank":1,"size":3,"host":"evil","rails":[]}` + "\n"
 		_, _ = io.WriteString(conn, text[:n%len(text)])
@@ -519,8 +519,8 @@ var strangeRanks = []func(conn net.Conn, n int){
 	func(conn net.Conn, _ int) { _, _ = io.WriteString(conn, "SSH-2.0-evil\r\n") },
 }
 
-// TestHostileRank: a rank that has been received and answers nonsense makes its own links fail, and no
-// others.
+// TestHostileRank: a rank that is welcome and answers nonsense makes only its own links
+// fail.
 func TestHostileRank(t *testing.T) {
 	for _, answer := range []string{
 		`{}`, `{"latency":null}`, `{"endpoint":{},"gbits":-1,"latency":{"median":-1}}`, `{"endpoint":{},"gbits":1e300,"latency":{"median":1e300}}`,
@@ -569,7 +569,7 @@ func TestHostileRank(t *testing.T) {
 	}
 }
 
-// TestHostileRoot: a rank refuses what rank 0 must not order, and does the rest.
+// TestHostileRoot: a rank refuses orders beyond the limits, and executes all others.
 func TestHostileRoot(t *testing.T) {
 	orders := []string{
 		`{"do":"open","bytes":3}`, `{"do":"open","bytes":-1}`, `{"do":"open"}`, `{"do":"open","bytes":4611686018427387904}`,
@@ -604,7 +604,7 @@ func TestHostileRoot(t *testing.T) {
 		t.Error(err)
 	}
 	mine.Close()
-	// Who answers at rank 0's port without the key isn't rank 0.
+	// A process that answers at rank 0's port without the key isn't rank 0.
 	for _, text := range []string{"", "SSH\n", "{}\n{}\n", `{"nonce":"x"}` + "\n" + `{"do":"welcome","proof":"AAAA"}` + "\n"} {
 		mine, theirs := net.Pipe()
 		go func() {

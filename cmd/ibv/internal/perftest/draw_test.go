@@ -49,8 +49,8 @@ func bandwidths(seed uint64, core float64) *Result {
 	return r
 }
 
-// TestDraw: pictures are well-formed, have everything that is compared, and nothing that is not
-// a number. With GOVERBS_PLOTS, they remain in that folder.
+// TestDraw: pictures are well-formed, have all compared results, and no NaN or infinity.
+// With GOVERBS_PLOTS, they remain in that folder.
 func TestDraw(t *testing.T) {
 	folder := os.Getenv("GOVERBS_PLOTS")
 	if folder == "" {
@@ -107,7 +107,7 @@ func TestDraw(t *testing.T) {
 	}
 }
 
-// TestReadResult: what was written comes back, and what isn't a result is refused.
+// TestReadResult: a written result is read back, and other files are refused.
 func TestReadResult(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "result.json")
 	for _, want := range []*Result{latencies(t, 1, 1600), bandwidths(1, 0.05)} {

@@ -223,7 +223,7 @@ func TestClientBytes(t *testing.T) {
 	}
 }
 
-// TestRelatives: two sides of this program know each other, and exchange costs.
+// TestRelatives: two ibv sides recognise each other, and exchange costs.
 func TestRelatives(t *testing.T) {
 	c, s := pipe(t)
 	client, server := newExchange(c, true), newExchange(s, false)
@@ -261,7 +261,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestPeerEnds: a side that waits for a step learns that the peer has ended.
+// TestPeerEnds: a side that waits for a step notices that the peer has ended.
 func TestPeerEnds(t *testing.T) {
 	c, s := pipe(t)
 	x := newExchange(s, false)
@@ -274,7 +274,7 @@ func TestPeerEnds(t *testing.T) {
 	}
 }
 
-// A deafConn has the peer's message, and then a peer that is gone when the answer is written.
+// A deafConn has the peer's message. The peer has ended when the answer is written.
 type deafConn struct {
 	io.Reader
 	io.Closer
@@ -309,7 +309,7 @@ func (c *slowConn) Close() error {
 	return nil
 }
 
-// TestLinger: what follows linger closes the connection's objects, and so must not run beside its Close.
+// TestLinger: linger returns only after its Close has ended, because the caller then closes the connection's objects.
 func TestLinger(t *testing.T) {
 	c := &slowConn{begun: make(chan struct{}), closed: make(chan struct{})}
 	c.x = &exchange{conn: c}
@@ -323,7 +323,7 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// TestSilent: a peer that says nothing is not waited for without end.
+// TestSilent: the wait for a silent peer ends.
 func TestSilent(t *testing.T) {
 	c, s := pipe(t)
 	defer c.Close()
@@ -361,8 +361,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestHostilePeer: what a peer says is refused, or can do no harm: numbers that aren't, sizes that
-// no memory has, text for the terminal.
+// TestHostilePeer: hostile messages of a peer are refused, or harmless: malformed numbers, sizes that
+// exceed any memory, terminal escapes.
 func TestHostilePeer(t *testing.T) {
 	random := rand.New(rand.NewPCG(9, 10))
 	steps := map[string]func(x *exchange) error{
@@ -434,14 +434,14 @@ func TestHostilePeer(t *testing.T) {
 	}
 }
 
-// A hole takes everything.
+// A hole discards all writes.
 type hole struct{}
 
 func (hole) Write(b []byte) (int, error) { return len(b), nil }
 func (hole) Close() error                { return nil }
 
-// TestServeStrangers: the server waits for its client, whoever else comes: silent ones, torn and endless messages,
-// random bytes, terminal escapes. What is printed of it is harmless.
+// TestServeStrangers: the server waits for its client, whatever strangers send: nothing, torn and endless messages,
+// random bytes, terminal escapes. The printed text is harmless.
 func TestServeStrangers(t *testing.T) {
 	printed, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
@@ -535,7 +535,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestSetups: relatives that don't fit together say how.
+// TestSetups: two ibv sides with different settings report the differences.
 func TestSetups(t *testing.T) {
 	options := func(name string, change func(o *Options)) *Options {
 		o := NewOptions(tool(t, name))

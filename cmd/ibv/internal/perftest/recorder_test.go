@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// near reports whether a number of a histogram is the one that is meant.
+// near reports whether a number of a histogram is the wanted number, within its precision.
 func near(got, want float64) bool { return math.Abs(got-want) <= 0.001*want }
 
 func TestSummarise(t *testing.T) {
@@ -35,7 +35,7 @@ func TestSummarise(t *testing.T) {
 	if all, sorted := r.unsorted(), r.sorted(); len(all) != 100 || len(sorted) != 98 || all[99] != 200 || sorted[97] != 196 {
 		t.Errorf("%v, %v", all, sorted)
 	}
-	// The fewest iterations that there are.
+	// The smallest number of iterations.
 	if l := record(true, 4).summarise(64); l.least != 1 || l.most != 3 || !near(l.typical, 1.5) {
 		t.Errorf("%+v", l)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestUnits: what is printed in MB/s, of 2²⁰ bytes, or in Gb/s is kept in Gb/s.
+// TestUnits: a bandwidth printed in MB/s, of 2²⁰ bytes, or in Gb/s is stored in Gb/s.
 func TestUnits(t *testing.T) {
 	for _, gbits := range []bool{false, true} {
 		s := &side{Options: NewOptions(tool(t, "send_bw")), port: new(verbs.PortAttr), pathMTU: verbs.MTU1024}

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 )
 
-// Only the register's copy of a NOP asks for a completion, in each buffer in turn. One with a
+// Only the register's copy of a NOP asks for a completion, in each buffer in turn. A NOP with a
 // doorbell does so in the ring, and the doorbell is its first 8 bytes.
 func TestNops(t *testing.T) {
 	const size = 256

@@ -16,8 +16,8 @@ func madeCQE(qpn uint32, kind, opcode byte, n, length int) (e cqe) {
 	return e
 }
 
-// CQEs are found in memory by the queue pair that they are about. Entries that were not written
-// and those of others are not. What differs is a failure with its bytes.
+// CQEs are found in memory by their queue pair's number. Entries that were not written,
+// and entries of other queue pairs, are not found. A difference is a failure with its bytes.
 func TestOracle(t *testing.T) {
 	const qpn = 0x1234
 	var mem []byte

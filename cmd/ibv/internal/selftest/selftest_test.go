@@ -21,7 +21,7 @@ func testRun(ctx context.Context) *run {
 	return &run{ctx: ctx, o: &Options{Patience: time.Millisecond}, g: &Group{Name: "group"}, until: time.Now().Add(time.Hour)}
 }
 
-// A check is filed as passed, as failed, or as not there, and closes what it has opened.
+// A check is recorded as passed, as failed, or as not there, and closes the objects that it opened.
 func TestCheck(t *testing.T) {
 	r := testRun(t.Context())
 	var closed []string
@@ -171,7 +171,7 @@ func TestRing(t *testing.T) {
 			}
 		}
 	}
-	// Where requests have less, some sizes can't be reached, by pieces or inline.
+	// If requests have fewer pieces or inline bytes, some sizes can't be reached.
 	for slots, want := range map[int]int{1: 1, 2: 0} {
 		for turn := range 8 {
 			if k := r.piecesFor(slots, turn, 1); k != want {
@@ -189,7 +189,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// All parts of a whole are the whole, so that a group that does all of them is not shortened.
+// The sum of all parts is the whole, so that a group that does all of them is not shortened.
 func TestPart(t *testing.T) {
 	for _, whole := range []int{0, 1, 5, 99_999, 100_000, postsPlanned} {
 		for _, n := range []int{1, 6, 12} {
@@ -208,7 +208,7 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// What isn't there is not planned any more, and is told once.
+// A missing feature is no longer planned, and is reported once.
 func TestNotPlanned(t *testing.T) {
 	r := testRun(t.Context())
 	r.planned(10, "things")
@@ -268,7 +268,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// What an EFA adapter lacks is told in one order, so that reports can be compared.
+// The missing features of an EFA adapter are reported in a fixed order, so that reports can be compared.
 func TestEFANotThere(t *testing.T) {
 	want := []string{"RDMA reads, of this device or its driver", "RDMA writes, of this device or its driver", "RC, UC, XRC and DC", "atomic operations", "fences"}
 	for range 100 { // a map's order would differ in some of them
@@ -280,7 +280,7 @@ func TestEFANotThere(t *testing.T) {
 	}
 }
 
-// A tally says at which lengths an operation has failed, and at which not.
+// A tally reports the lengths at which an operation has failed and passed.
 func TestTally(t *testing.T) {
 	r := testRun(t.Context())
 	c := &check{run: r, name: "check"}

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// TestVerbstest: the devices of package verbstest do what a device must do. A report has what they
+// TestVerbstest: the devices of package verbstest pass the test. A report has the features that they
 // lack.
 func TestVerbstest(t *testing.T) {
 	verbstest.New(t)

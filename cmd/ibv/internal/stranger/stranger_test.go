@@ -106,8 +106,8 @@ func TestWire(t *testing.T) {
 	}
 }
 
-// TestWireHostile: what is no message is an error: one that is torn, that has no end, or that
-// doesn't come.
+// TestWireHostile: a message that is torn, endless or missing is an
+// error.
 func TestWireHostile(t *testing.T) {
 	for _, test := range []struct {
 		sent string
@@ -144,7 +144,7 @@ func TestWireHostile(t *testing.T) {
 		t.Errorf("silence: %v", err)
 	}
 	c, s = link(t)
-	go func() { // whoever says a byte from time to time gets no more time
+	go func() { // sending a byte now and then doesn't extend the time
 		for {
 			if _, err := c.Write([]byte{' '}); err != nil {
 				return
@@ -166,7 +166,7 @@ func TestWireHostile(t *testing.T) {
 	}
 }
 
-// TestFirst: among many that are silent, or say something else, the one that is right is served.
+// TestFirst: among many peers that are silent, or send something else, the right peer is served.
 func TestFirst(t *testing.T) {
 	l := listen(t)
 	refused := make(chan error, 100)
@@ -190,7 +190,7 @@ func TestFirst(t *testing.T) {
 	for range 3 * waiting {
 		silent = append(silent, dial(t, l))
 	}
-	// The oldest ones had to go.
+	// The oldest connections were closed.
 	for _, c := range silent[:2*waiting] {
 		if _, err := c.Read(make([]byte, 1)); err == nil {
 			t.Error("a silent peer has got something")
@@ -251,7 +251,7 @@ func (l *poorListener) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// TestDoor: those that are served stay, and there are no more than may be.
+// TestDoor: served peers stay, and there are no more of them than Most.
 func TestDoor(t *testing.T) {
 	l := listen(t)
 	served, refused, end := make(chan string), make(chan error, 10), make(chan struct{})
