@@ -73,7 +73,7 @@ func (o *cmOptions) finish(operands []string) error {
 	return nil
 }
 
-// lookup returns the first address of the server, or the one to listen on.
+// lookup returns the first address of the server, or the address to listen on.
 func (o *cmOptions) lookup(ctx context.Context) (rdmacm.AddrInfo, error) {
 	node, hints := o.server, rdmacm.Hints{PortSpace: o.space, NumericHost: o.numeric}
 	if node == "" {
@@ -164,7 +164,7 @@ type cmNode struct {
 	qpn     uint32
 	qkey    uint32
 	closers []interface{ Close() error } // in the order of their creation
-	done    map[verbs.WCOpcode]int       // completions that nobody has waited for
+	done    map[verbs.WCOpcode]int       // completions that no call has waited for yet
 
 	parted context.Context // ends with ErrDisconnected
 	stop   context.CancelFunc

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A qpAddress is what a side must know about the other side's queue pair.
+// A qpAddress has the facts that a side needs about the other side's queue pair.
 type qpAddress struct {
 	lid uint16
 	qpn uint32

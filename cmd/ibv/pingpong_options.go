@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A pingpongTransport is what distinguishes one of rdma-core's programs from
-// the others.
+// A pingpongTransport has the properties that distinguish rdma-core's ping-pong programs from
+// each other.
 type pingpongTransport struct {
 	name      string
 	options   string // the letters of its options

@@ -24,7 +24,7 @@ const xrcDomainFile = "/tmp/xrc_domain"
 // a client's queues carry the server's messages to the other clients.
 const xrcDone = "END\x00"
 
-// An xrcAddress is what a side must know about the other side.
+// An xrcAddress has the facts that a side needs about the other side.
 type xrcAddress struct {
 	lid              uint16
 	recvQPN, sendQPN uint32

@@ -300,7 +300,7 @@ func fillPing(b []byte, ping int) {
 	b[len(b)-1] = 0
 }
 
-// text returns what is before the NUL.
+// text returns the bytes before the NUL.
 func text(b []byte) []byte {
 	s, _, _ := bytes.Cut(b, []byte{0})
 	return s

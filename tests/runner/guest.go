@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// A plan is what a guest does.
+// A plan is a guest's work.
 type plan struct {
 	Jobs    []job
 	Folders []string // folders whose files are recorded when they are opened

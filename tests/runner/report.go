@@ -217,7 +217,7 @@ func (r *runner) leftOf(rig bool) time.Duration {
 	return time.Duration(float64(rest) / rate)
 }
 
-// now records what a suite is doing.
+// now records the current step of a suite.
 func (r *runner) now(s suite, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -271,7 +271,7 @@ func (r *runner) timed(where string, all []timed) {
 	r.slow = r.slow[:min(len(r.slow), 15)]
 }
 
-// table prints the results and returns those that are failures.
+// table prints the results, and returns the failures.
 func (r *runner) table() (bad []result) {
 	fmt.Printf("\n%-42s %7s %7s %8s\n", "suite", "passed", "failed", "seconds")
 	passed, failed := 0, 0

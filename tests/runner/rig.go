@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// A testPackage is a package whose tests declare what they need.
+// A testPackage is a package whose tests declare their needs.
 type testPackage struct {
 	dir     string // in the repository: tests/device/conformance
 	binary  string
@@ -137,7 +137,7 @@ func removeOlder(dir string, since time.Time) error {
 	return nil
 }
 
-// listPackages returns the import paths of the packages whose tests declare what they need.
+// listPackages returns the import paths of the packages whose tests declare their needs.
 func listPackages() ([]string, error) {
 	const format = `{{range .TestImports}}{{.}} {{end}}{{range .XTestImports}}{{.}} {{end}}`
 	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} "+format, "./tests/...").Output()

@@ -5,7 +5,7 @@ type Kind struct {
 	ID      string
 	Note    bool   // it leaves the host healthy
 	Title   string // what is wrong
-	LeadsTo string // what follows from it
+	LeadsTo string // the consequence
 	Mend    string // how to mend it
 }
 

@@ -23,7 +23,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The messages are those that ib_send_bw 6.06 wrote.
+// The messages were written by ib_send_bw 6.06.
 const (
 	plainKeys = "001b:0001:00004a:f2b3c1:00001234:00007f3a5c002000:00000000\x00"
 	gidKeys   = "0000:0001:000011:aa01c5:0000032a:000055d6be8f4000:00:00:00:00:00:00:00:00:00:00:ff:ff:c0:a8:4d:01:00000000:\x00"
@@ -127,7 +127,7 @@ func TestExchange(t *testing.T) {
 	})
 }
 
-// TestLargerLayout: both sides use the larger size of each, whoever has it.
+// TestLargerLayout: both sides use the larger of their sizes.
 func TestLargerLayout(t *testing.T) {
 	page := os.Getpagesize()
 	for _, theirs := range [][2]int{{1, 1}, {2 * page, 1}, {1, 128}, {1 << 16, 256}, {page, cacheLine}} {

@@ -56,7 +56,7 @@ func TestLinkGbits(t *testing.T) {
 	}
 }
 
-// TestReside: a queue that is full and whose messages don't wait, and one that has room.
+// TestReside: a full queue whose messages don't wait, and a queue with room.
 func TestReside(t *testing.T) {
 	// Each message takes 100; four are in flight, and one is posted when one has completed.
 	var posts []int64

@@ -10,8 +10,8 @@ import (
 type Heat struct {
 	Title    string
 	Names    []string    // of the rows, and of the columns
-	RowLabel string      // what the rows are
-	ColLabel string      // what the columns are
+	RowLabel string      // the rows' label
+	ColLabel string      // the columns' label
 	Values   [][]float64 // by row and column; NaN: not measured
 	Unit     string
 	More     bool // more is better

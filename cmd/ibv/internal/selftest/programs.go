@@ -90,7 +90,7 @@ func (c *check) together(port int, server, client []string) (atServer, atClient 
 	return s.said.String(), text, nil
 }
 
-// freePort returns a TCP port on which nobody listens.
+// freePort returns a TCP port on which no process listens.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

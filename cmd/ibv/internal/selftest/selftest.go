@@ -74,7 +74,7 @@ var groups = []group{
 	{"host", "the kernel's log, the objects and the port's counters, before and after", 1, host},
 }
 
-// GroupNames lists the groups, each with what it tests.
+// GroupNames lists the groups, and the subject of each.
 func GroupNames() (names, about []string) {
 	for _, g := range groups {
 		names = append(names, g.name)
