@@ -335,3 +335,14 @@ func TestDebian(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// A changed page of documentation runs no test again.
+func TestTrees(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"run", "README.md"} {
+		put(t, filepath.Join(dir, name), "", time.Now())
+	}
+	if list, err := trees(dir); err != nil || len(list) != 1 || filepath.Base(list[0]) != "run" {
+		t.Errorf("%v, %v", list, err)
+	}
+}

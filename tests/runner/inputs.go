@@ -89,11 +89,11 @@ func contents(path string, info fs.FileInfo) (string, error) {
 	return fmt.Sprintf("%x", sum.Sum(nil))[:32], nil
 }
 
-// trees returns the files below folders and the files that are named, in order.
+// trees returns the files below folders and the files that are named, in order, without pages of documentation.
 func trees(roots ...string) (list []string, err error) {
 	for _, root := range roots {
 		err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
-			if err == nil && e.Type().IsRegular() {
+			if err == nil && e.Type().IsRegular() && filepath.Ext(path) != ".md" {
 				list = append(list, path)
 			}
 			return err
