@@ -514,8 +514,14 @@ func TestDestroyQPRemoved(t *testing.T) {
 		return nil
 	})}
 	k.happen(k.sharedChannel(), event(id, EventDeviceRemoval))
+	for id.inbox.len() == 0 { // until Event comes late
+		time.Sleep(time.Millisecond)
+	}
 	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventDeviceRemoval {
 		t.Errorf("got %v", e.Type)
+	}
+	if _, err := id.Event(patient(t)); !errors.Is(err, ErrDeviceRemoved) {
+		t.Errorf("after the last event: %v", err)
 	}
 	if err := id.DestroyQP(); err != nil || !gone {
 		t.Errorf("the queue pair is closed: %v, %v", gone, err)

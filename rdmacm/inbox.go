@@ -70,17 +70,9 @@ func (b *inbox) next(ctx context.Context) (*Event, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		b.mu.Lock()
-		if len(b.events) > 0 {
-			e := b.events[0]
-			b.events = b.events[1:]
-			if len(b.events) > 0 {
-				b.signal()
-			}
-			b.mu.Unlock()
+		if e := b.take(); e != nil {
 			return e, nil
 		}
-		b.mu.Unlock()
 		select {
 		case <-b.news:
 		case <-b.gone:
@@ -89,6 +81,21 @@ func (b *inbox) next(ctx context.Context) (*Event, error) {
 			return nil, ctx.Err()
 		}
 	}
+}
+
+// take takes the next event. It returns nil if there is none.
+func (b *inbox) take() *Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.events) == 0 {
+		return nil
+	}
+	e := b.events[0]
+	b.events = b.events[1:]
+	if len(b.events) > 0 {
+		b.signal()
+	}
+	return e
 }
 
 // giveBack puts a taken event back, as the next one.

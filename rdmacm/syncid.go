@@ -2,6 +2,7 @@ package rdmacm
 
 import (
 	"context"
+	"errors"
 
 	"github.com/goverbs/goverbs/internal/operr"
 )
@@ -122,6 +123,17 @@ func (id *SyncID) request(ctx context.Context) (*Event, error) {
 func (id *SyncID) Event(ctx context.Context) (*Event, error) {
 	const op = "get event"
 	box, err := id.start(ctx, op)
+	if errors.Is(err, ErrDeviceRemoved) {
+		// What has arrived comes first: earlier events, and that of the removal.
+		id.mu.Lock()
+		box := id.inbox
+		id.mu.Unlock()
+		if box != nil {
+			if e := box.take(); e != nil {
+				return e, nil
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
