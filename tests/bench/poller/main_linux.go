@@ -1,7 +1,7 @@
 // Poller measures round trips of 64 bytes of a goroutine that polls, alone and while another
 // one allocates and the collector works:
 //
-//	poller [-d DEVICE | -fake FAKEMLX5] [-t DURATION] [-heap MIB] [-rate MB/S]
+//	poller [-d DEVICE | -fake FAKEMLX5 [-c PROGRAM]] [-t DURATION] [-heap MIB] [-rate MB/S]
 //
 // It runs itself once for each row of its table, with other settings of Go's runtime. The two
 // ends are queue pairs of one process, and the goroutine polls for both: so a round trip is two
@@ -9,8 +9,8 @@
 // are some collections: with the defaults, there is one in about ten seconds.
 //
 // With -fake, it runs on the fake device of the program at this path, where the goroutine itself
-// stands in for the adapter: what remains is what posts and polls take. -d is for a device of the
-// kernel's, such as rxe.
+// stands in for the adapter: what remains is what posts and polls take. There, -c adds the rows of the
+// same in C: the program c/poller.c, compiled with -libverbs. -d is for a device of the kernel's, such as rxe.
 package main
 
 import (
@@ -32,6 +32,7 @@ import (
 var (
 	device  = flag.String("d", "", "the device")
 	fake    = flag.String("fake", "", "the `path` of fakemlx5, to run on its device")
+	inC     = flag.String("c", "", "with -fake, the `path` of the program in C, for its rows")
 	lasts   = flag.Duration("t", time.Minute, "how long a row is measured")
 	heap    = flag.Int("heap", 1024, "live heap, in `MiB`")
 	rate    = flag.Int("rate", 100, "allocations per second, in `MB`")
@@ -48,6 +49,11 @@ func main() {
 		return
 	}
 	fmt.Printf("| µs, in %v | p50 | p99 | p99.9 | max | round trips | collections |\n|---|---|---|---|---|---|---|\n", *lasts)
+	if *inC != "" {
+		seconds := fmt.Sprint(int(lasts.Seconds()))
+		printRow("C, alone", nil, *inC, seconds)
+		printRow(fmt.Sprintf("C, beside %d MB/s, %d MiB live", *rate, *heap), nil, *inC, seconds, fmt.Sprint(*rate), fmt.Sprint(*heap))
+	}
 	for _, r := range []struct {
 		name string
 		args []string
@@ -60,16 +66,20 @@ func main() {
 		{"both", []string{"-lock"}, []string{"GODEBUG=asyncpreemptoff=1"}},
 		{"and `GOGC=off`", nil, []string{"GOGC=off"}},
 	} {
-		args := slices.Concat([]string{must(os.Executable())}, os.Args[1:], []string{"-measure"}, r.args)
-		if *fake != "" {
-			args = append([]string{*fake}, args...)
-		}
-		cmd := exec.Command(args[0], args[1:]...)
-		cmd.Env, cmd.Stderr = append(os.Environ(), r.env...), os.Stderr
-		out, err := cmd.Output()
-		check(err)
-		fmt.Printf("| %s | %s |\n", r.name, strings.TrimSpace(string(out)))
+		printRow(r.name, r.env, must(os.Executable()), slices.Concat(os.Args[1:], []string{"-measure"}, r.args)...)
 	}
+}
+
+// printRow runs a program that measures a row, on the fake device with -fake, and prints the row.
+func printRow(name string, env []string, program string, args ...string) {
+	if *fake != "" {
+		program, args = *fake, append([]string{program}, args...)
+	}
+	cmd := exec.Command(program, args...)
+	cmd.Env, cmd.Stderr = append(os.Environ(), env...), os.Stderr
+	out, err := cmd.Output()
+	check(err)
+	fmt.Printf("| %s | %s |\n", name, strings.TrimSpace(string(out)))
 }
 
 // row measures one row, and prints its figures.
