@@ -34,20 +34,20 @@ TEXT ·Publish(SB), NOSPLIT, $0-12
 // Eight stores, so that a device whose registers are not write-combining sees
 // the same order.
 #define COPY64(at, src, dst) \
-	MOVQ at+0(src), R8 \
-	MOVQ at+8(src), R9 \
+	MOVQ at+0(src), R8   \
+	MOVQ at+8(src), R9   \
 	MOVQ at+16(src), R10 \
 	MOVQ at+24(src), R11 \
-	MOVQ R8, at+0(dst) \
-	MOVQ R9, at+8(dst) \
+	MOVQ R8, at+0(dst)   \
+	MOVQ R9, at+8(dst)   \
 	MOVQ R10, at+16(dst) \
 	MOVQ R11, at+24(dst) \
-	MOVQ at+32(src), R8 \
-	MOVQ at+40(src), R9 \
+	MOVQ at+32(src), R8  \
+	MOVQ at+40(src), R9  \
 	MOVQ at+48(src), R10 \
 	MOVQ at+56(src), R11 \
-	MOVQ R8, at+32(dst) \
-	MOVQ R9, at+40(dst) \
+	MOVQ R8, at+32(dst)  \
+	MOVQ R9, at+40(dst)  \
 	MOVQ R10, at+48(dst) \
 	MOVQ R11, at+56(dst)
 
@@ -88,6 +88,7 @@ TEXT ·CopyLocked(SB), NOSPLIT, $0-24
 	MOVQ reg+0(FP), DI
 	MOVQ entry+8(FP), SI
 	MOVQ blocks+16(FP), BX
+
 next:
 	COPY64(0, SI, DI)
 	ADDQ $64, SI
@@ -101,12 +102,12 @@ next:
 // this one's address in reg.
 #define RING(bell, v, reg) \
 	MOVQ Bell_Record(bell), DX \
-	MOVQ Bell_Reg(bell), reg \
-	MOVL Bell_Size(bell), R8 \
+	MOVQ Bell_Reg(bell), reg   \
+	MOVL Bell_Size(bell), R8   \
 	MOVL Bell_Offset(bell), R9 \
-	MOVL v, (DX) \
-	ADDQ R9, reg \
-	XORL R9, R8 \
+	MOVL v, (DX)               \
+	ADDQ R9, reg               \
+	XORL R9, R8                \
 	MOVL R8, Bell_Offset(bell) \
 	SFENCE
 
@@ -117,6 +118,7 @@ TEXT ·BlueFlame(SB), NOSPLIT, $0-32
 	MOVQ entry+16(FP), SI
 	MOVQ blocks+24(FP), BX
 	RING(AX, CX, DI)
+
 next:
 	COPY64(0, SI, DI)
 	ADDQ $64, SI
@@ -152,23 +154,24 @@ TEXT ·BlueFlame128(SB), NOSPLIT, $0-24
 
 // func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool
 TEXT ·TryFlame(SB), NOSPLIT, $0-41
-	MOVQ bell+0(FP), R10
-	MOVL v+8(FP), CX
-	MOVQ entry+16(FP), SI
-	MOVQ blocks+24(FP), BX
-	MOVQ shared+32(FP), DX
-	MOVQ Bell_Record(R10), R11
-	MOVL CX, (R11)
-	MOVL $1, R12
-	XORL AX, AX
+	MOVQ     bell+0(FP), R10
+	MOVL     v+8(FP), CX
+	MOVQ     entry+16(FP), SI
+	MOVQ     blocks+24(FP), BX
+	MOVQ     shared+32(FP), DX
+	MOVQ     Bell_Record(R10), R11
+	MOVL     CX, (R11)
+	MOVL     $1, R12
+	XORL     AX, AX
 	LOCK
 	CMPXCHGL R12, Shared_Lock(DX)
-	JNE  busy
-	MOVQ Bell_Reg(R10), DI
-	MOVL Bell_Size(R10), R13
-	MOVL Shared_Offset(DX), R12
-	ADDQ R12, DI
-	XORL R12, R13
+	JNE      busy
+	MOVQ     Bell_Reg(R10), DI
+	MOVL     Bell_Size(R10), R13
+	MOVL     Shared_Offset(DX), R12
+	ADDQ     R12, DI
+	XORL     R12, R13
+
 next:
 	COPY64(0, SI, DI)
 	ADDQ $64, SI
@@ -180,6 +183,7 @@ next:
 	MOVL $0, Shared_Lock(DX)
 	MOVB $1, ret+40(FP)
 	RET
+
 busy:
 	MOVB $0, ret+40(FP)
 	RET

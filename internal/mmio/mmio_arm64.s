@@ -67,6 +67,7 @@ TEXT ·CopyLocked(SB), NOSPLIT, $0-24
 	MOVD entry+8(FP), R3
 	MOVD blocks+16(FP), R4
 	DSB  ST
+
 next:
 	VLD1.P 64(R3), [V0.D2, V1.D2, V2.D2, V3.D2]
 	VST1.P [V0.D2, V1.D2, V2.D2, V3.D2], 64(R2)
@@ -79,13 +80,13 @@ next:
 // this one's address in reg.
 #define RING(bell, v, reg) \
 	MOVD  Bell_Record(bell), R5 \
-	MOVD  Bell_Reg(bell), reg \
-	MOVWU Bell_Size(bell), R6 \
+	MOVD  Bell_Reg(bell), reg   \
+	MOVWU Bell_Size(bell), R6   \
 	MOVWU Bell_Offset(bell), R7 \
-	DMB   OSHST \
-	MOVW  v, (R5) \
-	ADD   R7, reg \
-	EORW  R7, R6 \
+	DMB   OSHST                 \
+	MOVW  v, (R5)               \
+	ADD   R7, reg               \
+	EORW  R7, R6                \
 	MOVW  R6, Bell_Offset(bell) \
 	DSB   ST
 
@@ -96,6 +97,7 @@ TEXT ·BlueFlame(SB), NOSPLIT, $0-32
 	MOVD entry+16(FP), R3
 	MOVD blocks+24(FP), R4
 	RING(R0, R1, R2)
+
 next:
 	// One store of 64 bytes, as rdma-core's mmio_memcpy_x64 has it: several
 	// smaller ones needn't be combined.
@@ -132,26 +134,27 @@ TEXT ·BlueFlame128(SB), NOSPLIT, $0-24
 
 // func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool
 TEXT ·TryFlame(SB), NOSPLIT, $0-41
-	MOVD  bell+0(FP), R0
-	MOVW  v+8(FP), R1
-	MOVD  entry+16(FP), R3
-	MOVD  blocks+24(FP), R4
-	MOVD  shared+32(FP), R8
-	MOVD  Bell_Record(R0), R5
-	DMB   OSHST
-	MOVW  R1, (R5)
-	MOVW  $1, R9
-	ADD   $Shared_Lock, R8, R10
+	MOVD   bell+0(FP), R0
+	MOVW   v+8(FP), R1
+	MOVD   entry+16(FP), R3
+	MOVD   blocks+24(FP), R4
+	MOVD   shared+32(FP), R8
+	MOVD   Bell_Record(R0), R5
+	DMB    OSHST
+	MOVW   R1, (R5)
+	MOVW   $1, R9
+	ADD    $Shared_Lock, R8, R10
 	LDAXRW (R10), R11
-	CBNZW R11, busy
+	CBNZW  R11, busy
 	STLXRW R9, (R10), R11
-	CBNZW R11, busy
-	MOVD  Bell_Reg(R0), R2
-	MOVWU Bell_Size(R0), R6
-	MOVWU Shared_Offset(R8), R7
-	ADD   R7, R2
-	EORW  R7, R6
-	DSB   ST
+	CBNZW  R11, busy
+	MOVD   Bell_Reg(R0), R2
+	MOVWU  Bell_Size(R0), R6
+	MOVWU  Shared_Offset(R8), R7
+	ADD    R7, R2
+	EORW   R7, R6
+	DSB    ST
+
 next:
 	VLD1.P 64(R3), [V0.D2, V1.D2, V2.D2, V3.D2]
 	VST1.P [V0.D2, V1.D2, V2.D2, V3.D2], 64(R2)
@@ -163,6 +166,7 @@ next:
 	MOVD   $1, R0
 	MOVB   R0, ret+40(FP)
 	RET
+
 busy:
-	MOVB   ZR, ret+40(FP)
+	MOVB ZR, ret+40(FP)
 	RET

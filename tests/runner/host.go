@@ -16,8 +16,11 @@ import (
 	"time"
 )
 
-// staticcheck is run by package path and version, to keep it out of go.mod.
-const staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
+// Tools are run by package path and version, to keep them out of go.mod.
+const (
+	staticcheck = "honnef.co/go/tools/cmd/staticcheck@v0.8.2"
+	asmfmt      = "github.com/klauspost/asmfmt/cmd/asmfmt@v1.3.2" // gofmt for assembly
+)
 
 // linked lists the packages that programs link. In a quick run, the race detector runs only their tests.
 var linked = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./mlx5dv", "./efadv", "./rdmacm", "./rdmanl", "./rsocket", "./sa", "./umad"}

@@ -132,7 +132,9 @@ files=$(CGO_ENABLED=1 go list -deps -test -f '{{if not .Standard}}{{.CgoFiles}}{
 
 const wholeLint = `
 go vet -C examples/grpc .
-go run ` + staticcheck + ` ./...`
+go run ` + staticcheck + ` ./...
+files=$(go run ` + asmfmt + ` -l .)
+[ -z "$files" ] || { echo "not formatted:" $files; exit 1; }`
 
 // cross compiles everything for arm64, and the public packages for unsupported systems.
 const cross = `
