@@ -215,9 +215,17 @@ func race(r *runner, s suite) {
 	if !r.short {
 		packages = append(slices.Clip(linked), "./cmd/...")
 	}
-	// TestMillionEvents takes long, and has only one goroutine.
-	r.goTest(s, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-short", "-skip", "^TestMillionEvents$"}, packages...)...)
+	skip := "TestMillionEvents" // takes long, and has only one goroutine
+	if !r.named {
+		skip += "|" + slowToRace
+	}
+	r.goTest(s, []string{"CGO_ENABLED=1"}, append([]string{"-race", "-short", "-skip", "^(" + skip + ")$"}, packages...)...)
 }
+
+// slowToRace lists the tests that take a third of the suite's time with the race detector, and whose code other
+// tests run with it. They repeat calls by the hundred (TestFailingSteps, TestFaults), build a program, or read
+// memory that the kernel writes. Without the race detector, every run has them. The suite has them if it is named.
+const slowToRace = "TestFailingSteps|TestFaults|TestProviderFromOutside|TestWallTimeWhole"
 
 // arm64 runs the tests of the code that writes to devices, under qemu-user. qemu-user implements neither RDMA's
 // ioctls nor seccomp, sets no limits, and can't build programs.
