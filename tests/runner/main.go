@@ -125,7 +125,7 @@ type options struct {
 	short, verbose bool
 	named          bool // suites are named
 	kernel         string
-	arch           string // "": the suite's own
+	arch           string // "": amd64
 	run, pkg       string
 	profile        string
 	count          int // 0: skip tests that have passed
@@ -204,8 +204,8 @@ func choose(names []string, o options) ([]suite, error) {
 		if (o.run != "" || o.pkg != "") && !selects(name) {
 			return nil, fmt.Errorf("-run and -pkg select tests of the suites rxe…, siw, efa and mlx5…; %s runs all of its tests", name)
 		}
-		if o.arch != "" && !onArch(name, o.arch) {
-			return nil, fmt.Errorf("%s does not run on %s", name, o.arch)
+		if o.arch != "" && !selects(name) {
+			return nil, fmt.Errorf("-a is for the suites rxe…, siw, efa and mlx5…; %s does not run on %s", name, o.arch)
 		}
 		if o.profile != "" && !all[i].profiles {
 			return nil, fmt.Errorf("-profile is for tests on the software ConnectX, and %q has none, or chooses the profile", name)
@@ -213,13 +213,6 @@ func choose(names []string, o options) ([]suite, error) {
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil
-}
-
-// onArch reports whether a suite runs in guests of an architecture.
-func onArch(name, arch string) bool {
-	return slices.ContainsFunc(rigSuites, func(s rigSuite) bool {
-		return s.name == name && (s.setting.Arch == "" || s.setting.Arch == arch)
-	})
 }
 
 // selects reports whether -run and -pkg select among a suite's tests.

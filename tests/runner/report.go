@@ -59,7 +59,7 @@ type runner struct {
 	context    context.Context
 	cancel     context.CancelFunc
 	started    time.Time
-	tests      map[string]*tests // by architecture
+	tests      tests
 	cache      cache
 	rigOnce    sync.Once
 	rig        *rig
@@ -95,7 +95,7 @@ func newRunner(o options, suites []suite) (*runner, error) {
 	if err := os.Chmod(work, 0o755); err != nil { // programs also run as other users
 		return nil, err
 	}
-	r := &runner{options: o, processors: runtime.NumCPU(), work: work, started: time.Now(), waiting: suites, done: make(map[bool]time.Duration), tests: map[string]*tests{"amd64": {arch: "amd64"}, "arm64": {arch: "arm64"}}}
+	r := &runner{options: o, processors: runtime.NumCPU(), work: work, started: time.Now(), waiting: suites, done: make(map[bool]time.Duration), tests: tests{arch: cmp.Or(o.arch, "amd64")}}
 	r.context, r.cancel = context.WithCancel(context.Background())
 	root, err := os.Getwd()
 	if err != nil {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +36,7 @@ type tests struct {
 	err      error
 }
 
-// raced lists the packages whose tests also run with the race detector.
+// raced lists the packages whose tests also run with the race detector, in suites that are named.
 var raced = []string{"tests/device/stress"}
 
 // compile compiles for an architecture the tests that may need a device, the programs that
@@ -72,9 +71,9 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 		fi
 		export CGO_ENABLED=1
 		go test -C tests/device/rsocket/nettest -race -c -o "$GOVERBS_BIN/nettest.test" .
-		go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")
+		[ -z "$NAMED" ] || go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")
 	cmd := shell(script)
-	cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOVERBS_BIN="+r.bin(arch), "TESTS="+r.built(arch), "SHORT="+map[bool]string{true: "1"}[r.short])
+	cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOVERBS_BIN="+r.bin(arch), "TESTS="+r.built(arch), "SHORT="+map[bool]string{true: "1"}[r.short], "NAMED="+map[bool]string{true: "1"}[r.named])
 	began := time.Now()
 	var said []string
 	if err := r.lines(cmd, func(l string) { said = append(said, l) }); err != nil {
@@ -95,7 +94,7 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 		p := testPackage{dir: strings.TrimPrefix(i, "github.com/goverbs/goverbs/")}
 		name := path.Base(p.dir) + ".test"
 		p.binary = filepath.Join(r.built(arch), name)
-		if slices.Contains(raced, p.dir) && arch == "amd64" {
+		if r.named && !r.short && arch == "amd64" && slices.Contains(raced, p.dir) {
 			p.raced = filepath.Join(r.built(arch), "race", name)
 		}
 		list := command(p.binary)
@@ -193,7 +192,7 @@ func namedOnce(packages []testPackage) error {
 }
 
 func (rs rigSuite) run(r *runner, s suite) {
-	tests := r.tests[cmp.Or(rs.setting.Arch, r.arch, "amd64")]
+	tests := &r.tests
 	tests.once.Do(func() {
 		r.now(s, "compiling")
 		tests.packages, tests.err = r.compile(tests.arch)
@@ -203,16 +202,12 @@ func (rs rigSuite) run(r *runner, s suite) {
 		return
 	}
 	setting := rs.setting
-	setting.Short = r.short || rs.part != nil
+	setting.Short = r.short
 	setting.Arch = tests.arch
 	if r.profile != "" {
 		setting.Profile = r.profile
 	}
-	kernel := r.kernel
-	if rs.part != nil {
-		kernel = rs.part.kernel
-	}
-	where, err := r.place(setting, kernel)
+	where, err := r.place(setting, r.kernel)
 	if err != nil {
 		r.add(result{suite: s.name, why: err.Error(), again: r.again(s)})
 		return
@@ -220,7 +215,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 	var jobs []job
 	all := 0
 	for _, p := range tests.packages {
-		if r.pkg != "" && p.dir != filepath.Clean(r.pkg) || rs.part != nil && !slices.Contains(rs.part.packages, p.dir) {
+		if r.pkg != "" && p.dir != filepath.Clean(r.pkg) {
 			continue
 		}
 		var chosen []string
@@ -240,7 +235,7 @@ func (rs rigSuite) run(r *runner, s suite) {
 		}
 		j := job{Name: path.Base(p.dir), Dir: dir, Binary: p.binary, Tests: chosen}
 		jobs = r.due(jobs, s, where, j)
-		if p.raced != "" && !setting.Short && (r.named || rs.name == rigSuites[0].name) {
+		if p.raced != "" {
 			j.Name += ", race detector"
 			j.Binary = p.raced
 			all += len(chosen)
@@ -275,7 +270,7 @@ func (rs rigSuite) repeats(n rdmatest.Needs) bool {
 		if before.name == rs.name {
 			return false
 		}
-		if n.Long && before.whole > 0 && before.part == nil && before.setting.Meets(n) {
+		if n.Long && before.whole > 0 && before.setting.Meets(n) {
 			return true
 		}
 	}
@@ -302,13 +297,13 @@ func (r *runner) place(setting rdmatest.Setting, kernel string) (place, error) {
 }
 
 // settings returns the environment variables that are passed to guests, except those with locations of
-// files.
+// files, and the compiler's flags: they change the binaries, whose hashes are in the keys.
 func settings() []string {
 	var list []string
 	for _, v := range os.Environ() {
 		name, _, _ := strings.Cut(v, "=")
 		switch name {
-		case "GOVERBS_BIN", "GOROOT", "GOPATH", "GOCACHE", "GOMODCACHE", "GOTMPDIR", "GOENV", "GOBIN":
+		case "GOVERBS_BIN", "GOROOT", "GOPATH", "GOCACHE", "GOMODCACHE", "GOTMPDIR", "GOENV", "GOBIN", "GOFLAGS":
 		default:
 			if strings.HasPrefix(name, "GO") || strings.HasPrefix(name, "VM_") || name == "LANG" || name == "TZ" {
 				list = append(list, v)

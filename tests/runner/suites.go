@@ -28,7 +28,7 @@ func suites() []suite {
 	for _, r := range rigSuites {
 		all = append(all, suite{
 			name: r.name, what: r.what, does: r.run, rig: true, quick: r.quick * s, whole: r.whole * s, packages: rigPackages,
-			profiles: strings.HasPrefix(r.setting.Device, "mlx5") && r.setting.Profile == "" && !r.setting.Log && r.part == nil,
+			profiles: strings.HasPrefix(r.setting.Device, "mlx5") && r.setting.Profile == "" && !r.setting.Log,
 		})
 	}
 	onConnectX := func(script string) func(*runner, suite) {
@@ -56,40 +56,21 @@ type rigSuite struct {
 	name, what   string
 	setting      rdmatest.Setting
 	quick, whole time.Duration // seconds
-	part         *part         // nil: all tests
-}
-
-// A part is a selection of packages, which a suite runs with fewer parameters and on its own kernel.
-type part struct {
-	kernel   string
-	packages []string
 }
 
 var rigSuites = []rigSuite{
-	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 400, 750, nil},
-	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 250, 600, nil},
-	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 370, nil},
-	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports; six of them at two switches", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 90, nil},
-	{"mlx5-eth-mixed", "adapters of all profiles in one guest, Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 15, nil},
-	{"mlx5-lacking", "adapters that each lack something", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: lackingProfiles}, 0, 150, nil},
-	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 190, nil},
-	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 50, nil},
-	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 240, nil},
-	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 0, nil},
-	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 25, nil},
-	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 30, nil},
-	{"mlx5-arm64", "every verb on arm64, on the software ConnectX, with pages of 16 KiB", rdmatest.Setting{Device: "mlx5", Guests: 1, Arch: "arm64"}, 0, 180, onARM64("conformance", "query")},
-	{"efa-arm64", "the software EFA on arm64, with pages of 16 KiB", rdmatest.Setting{Device: "efa", Guests: 1, Arch: "arm64"}, 0, 0, onARM64("efa")},
-}
-
-// onARM64 returns a part with these packages of tests/device, on arm64 with larger pages than amd64 has. With
-// the option -a arm64, all suites run on arm64.
-func onARM64(packages ...string) *part {
-	p := &part{kernel: "6.12-16k"}
-	for _, name := range packages {
-		p.packages = append(p.packages, "tests/device/"+name)
-	}
-	return p
+	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 400, 750},
+	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 250, 600},
+	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 370},
+	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports; six of them at two switches", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 90},
+	{"mlx5-eth-mixed", "adapters of all profiles in one guest, Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 0},
+	{"mlx5-lacking", "adapters that each lack something", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: lackingProfiles}, 0, 150},
+	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 190},
+	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 50},
+	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 240},
+	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 0},
+	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 25},
+	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 0},
 }
 
 // Profiles of the suites with several adapters: different cards and environments.
