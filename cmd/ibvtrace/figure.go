@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/figure"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/filter"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 const figureUsage = `Usage: ibvtrace figure [-o FILE] [--title TEXT] [-e EXPR] FILE...

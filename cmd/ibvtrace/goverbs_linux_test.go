@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // addresses are pointers, which differ from run to run.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // complain returns a function that prints what is wrong with a trace, and a variable

@@ -10,7 +10,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // TestManyFiles traces a program that opens more devices than get a filter each. One filter

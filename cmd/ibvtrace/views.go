@@ -3,10 +3,10 @@ package main
 import (
 	"os"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/chrome"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/summary"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A show is a Sink that passes the selected events to all views of a trace.

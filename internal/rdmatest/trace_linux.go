@@ -5,7 +5,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // ReadTrace returns the events of a trace that ibvtrace has written with --json.

@@ -27,7 +27,7 @@ var testedBy = []struct {
 	{"provider/rxe", nil},
 	{"provider/siw", nil},
 	{"provider", []string{"provider/rxe", "provider/mlx5", "verbs"}},
-	{"ioctl", []string{"verbs", "rdmacm", "provider/rxe", "cmd/ibvtrace/event", "cmd/ibvtrace/internal/input"}},
+	{"ioctl", []string{"verbs", "rdmacm", "provider/rxe", "internal/tracing/event", "cmd/ibvtrace/internal/input"}},
 	{"verbs", []string{"rdmacm", "tests/mlx5bytes"}},
 	{"rdmacm", nil},
 	{"cmd/ibvtrace", []string{"cmd/ibvtrace"}},

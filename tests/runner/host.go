@@ -237,7 +237,7 @@ func arm64(r *runner, s suite) {
 // slowToFuzz lists the packages whose fuzz tests find no more in a second than their seeds, which the unit tests
 // run: each input takes long, or is rarely valid.
 var slowToFuzz = []string{
-	"cmd/ibv/internal/dgram", "cmd/ibvtrace/event", "cmd/ibvtrace/internal/figure",
+	"cmd/ibv/internal/dgram", "internal/tracing/event", "cmd/ibvtrace/internal/figure",
 	"tests/efa/internal/device", "tests/hca/internal/firmware", "tests/hca/internal/steering", "tests/hca/internal/transport", "tests/internal/pci",
 }
 

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/internal/rdmatest/gvisor"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 	"github.com/goverbs/goverbs/uapi"
 )
 

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 var _ = rdmatest.Test(TestDriverData, rdmatest.OnMLX5)

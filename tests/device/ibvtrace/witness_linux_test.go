@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 const tracefs = "/sys/kernel/tracing/"

@@ -3,8 +3,8 @@
 package calls
 
 import (
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 	"github.com/goverbs/goverbs/ioctl"
 )
 

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A Writer is a Sink. Close completes the file. The format allows a file without an end too.

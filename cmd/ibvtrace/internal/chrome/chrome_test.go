@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A record is an entry as a reader parses it.

@@ -4,8 +4,8 @@ import (
 	"os"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/chrome"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // The file has the thread's name, then its verbs.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // faultyWriter fails once, at the n-th Write, and counts them.

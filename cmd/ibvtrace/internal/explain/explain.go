@@ -6,7 +6,7 @@ import (
 	"maps"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 	"github.com/goverbs/goverbs/uapi"
 )
 

@@ -3,7 +3,7 @@ package explain
 import (
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 type collector struct{ last *event.Event }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // An arrow leads from a verb in one lane to its effect in another.

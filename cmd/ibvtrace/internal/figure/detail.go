@@ -5,8 +5,8 @@ import (
 	"path"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // find returns the first argument or result with one of the names.

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A Figure collects events and draws them. Its memory use is bounded, for any number of events.

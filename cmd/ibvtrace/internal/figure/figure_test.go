@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A side generates the events of one program.

@@ -3,7 +3,7 @@ package figure
 import (
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // An item is a box of a lane: one or more verbs with the same key.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // TestItemAdd: a box counts its repetitions, and keeps the first error.

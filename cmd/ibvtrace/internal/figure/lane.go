@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A lane is a process.

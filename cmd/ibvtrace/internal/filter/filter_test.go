@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 var (

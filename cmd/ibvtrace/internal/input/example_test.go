@@ -5,8 +5,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // The example merges the traces of both sides by time.

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // Each calls f for the events of all files, in the order in which they ended. source is the

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 type objectKey struct {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A Clock is the format of the time at the beginning of a line.

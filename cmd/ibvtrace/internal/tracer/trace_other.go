@@ -7,7 +7,7 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // IsStarter reports false.

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/calls"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/goprograms"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/probes"
@@ -19,6 +18,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recording"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/stops"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
 // A tracer traces programs with their threads and children. It passes their stops to the

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/event"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 	"github.com/goverbs/goverbs/uapi"
 )
 

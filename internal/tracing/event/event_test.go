@@ -233,7 +233,7 @@ func TestDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	man, err := os.ReadFile("../ibvtrace.1")
+	man, err := os.ReadFile("../../../cmd/ibvtrace/ibvtrace.1")
 	if err != nil {
 		t.Fatal(err)
 	}
