@@ -14,7 +14,7 @@ import (
 // are declared with it: as X T = T(1), not as X = T(1).
 func TestConstants(t *testing.T) {
 	types, constants := 0, 0
-	for _, dir := range []string{"ib", "monitor", "verbs", "rdmacm", "mlx5dv", "efadv", "rsocket", "rdmanl", "umad", "sa"} {
+	for _, dir := range public {
 		sources, err := filepath.Glob("../" + dir + "/*.go")
 		if err != nil {
 			t.Fatal(err)
@@ -31,7 +31,7 @@ func TestConstants(t *testing.T) {
 			}
 			files = append(files, f)
 		}
-		p, err := doc.NewFromFiles(set, files, "github.com/goverbs/goverbs/"+dir)
+		p, err := doc.NewFromFiles(set, files, module+dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,13 +8,13 @@ import (
 
 // A Request is a send request that is about to be carried out.
 type Request struct {
-	Device  string // the device it was posted on
-	QPN     uint32 // of the queue pair
-	Seq     int    // counts the requests of the queue pair, from 0
-	Attempt int    // counts how often this request was tried before
-	WRID    uint64
-	Opcode  verbs.Opcode
-	Length  int // of the data, in bytes
+	Device  string       // the device it was posted on
+	QPN     uint32       // of the queue pair
+	Seq     int          // counts the requests of the queue pair, from 0
+	Attempt int          // counts how often this request was tried before
+	WRID    uint64       // as in the work request
+	Opcode  verbs.Opcode // as in the work request
+	Length  int          // of the data, in bytes
 }
 
 // A Fault decides what happens to a request. The zero Fault executes it.
