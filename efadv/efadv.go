@@ -20,8 +20,10 @@ package efadv
 
 import (
 	"fmt"
+	"io"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
+	"github.com/goverbs/goverbs/internal/driververbs"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	_ "github.com/goverbs/goverbs/provider/efa" // so that the devices can be opened
@@ -31,7 +33,7 @@ import (
 
 // An adapter is the provider's context of an efa device.
 type adapter interface {
-	Inside() inside.EFADevice
+	Describe() driverapi.EFADevice
 }
 
 var errDriver = fmt.Errorf("%w: it is no efa device", verbs.ErrNotSupported)
@@ -47,8 +49,8 @@ func Supported(dev *verbs.Device) bool {
 }
 
 // begin begins a verb on an efa device or its objects.
-func begin(op string, on ...any) (*inside.Call, error) {
-	return inside.BeginOn[adapter](errDriver, op, on...)
+func begin(op string, on ...io.Closer) (*driverapi.Call, error) {
+	return driververbs.Begin[adapter](errDriver, op, on...)
 }
 
 // Caps are a device's capabilities (EFADV_DEVICE_ATTR_CAPS_*).
@@ -88,7 +90,7 @@ func QueryDevice(dev *verbs.Device) (DeviceAttr, error) {
 		return DeviceAttr{}, err
 	}
 	defer call.Done()
-	x := call.Device.(adapter).Inside()
+	x := call.Device.(adapter).Describe()
 	return DeviceAttr{
 		MaxSQWR: int(x.Device.MaxSqWr), MaxRQWR: int(x.Device.MaxRqWr), MaxSQSGE: int(x.Device.MaxSqSge), MaxRQSGE: int(x.Device.MaxRqSge),
 		InlineBufSize: int(x.Context.InlineBufSize), InlineBufSizeEx: x.MaxInline,
@@ -123,15 +125,12 @@ func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
 	if err := check(op, pd); err != nil {
 		return nil, err
 	}
-	qp, err := inside.CreateQP(op, pd, &o.QPOptions, inside.EFAQP{UnsolicitedWriteRecv: o.UnsolicitedWriteRecv, InlineWrite: o.InlineWrite, ServiceLevel: o.ServiceLevel})
-	if err != nil {
-		return nil, err
-	}
-	return qp.(*verbs.QP), nil
+	extra := driverapi.EFAQP{UnsolicitedWriteRecv: o.UnsolicitedWriteRecv, InlineWrite: o.InlineWrite, ServiceLevel: o.ServiceLevel}
+	return driververbs.Verbs.CreateQP(op, pd, &o.QPOptions, extra)
 }
 
 // check refuses objects of other drivers.
-func check(op string, on any) error {
+func check(op string, on io.Closer) error {
 	call, err := begin(op, on)
 	if err != nil {
 		return err

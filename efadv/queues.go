@@ -2,9 +2,10 @@ package efadv
 
 import (
 	"fmt"
+	"io"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -33,7 +34,7 @@ type QPMemory struct {
 
 // QPQueues returns the addresses of the QP's queues (efadv_query_qp_wqs).
 func QPQueues(qp *verbs.QP) (QPMemory, error) {
-	m, err := memory[inside.EFAQPMemory]("query QP's memory", qp)
+	m, err := memory[driverapi.EFAQPMemory]("query QP's memory", qp)
 	return QPMemory{Queue(m.Sends), Queue(m.Recvs)}, err
 }
 
@@ -51,20 +52,20 @@ type CQMemory struct {
 
 // CQQueue returns the address of the CQ's rings (efadv_query_cq).
 func CQQueue(cq *verbs.CQ) (CQMemory, error) {
-	m, err := memory[inside.EFACQMemory]("query CQ's memory", cq)
+	m, err := memory[driverapi.EFACQMemory]("query CQ's memory", cq)
 	return CQMemory(m), err
 }
 
 // memory queries the provider's part of an object.
-func memory[T any](op string, object any) (m T, err error) {
+func memory[T any](op string, object io.Closer) (m T, err error) {
 	call, err := begin(op, object)
 	if err != nil {
 		return m, err
 	}
 	defer call.Done()
-	q, ok := call.Providers[0].(interface{ Inside() T })
+	q, ok := call.Providers[0].(interface{ Describe() T })
 	if !ok {
 		return m, call.Fail("", fmt.Errorf("%w: it has no queues", verbs.ErrInvalid))
 	}
-	return q.Inside(), nil
+	return q.Describe(), nil
 }

@@ -8,8 +8,8 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/internal/fdwait"
-	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -17,17 +17,17 @@ import (
 
 // A channel is a file from which the kernel's events are read. A wait blocks no thread.
 type channel struct {
-	object inside.Object
+	object driverapi.Object
 	file   *os.File
 	turn   chan struct{} // holds a token: one goroutine reads at a time
 }
 
 // adopt makes a channel of the file of a call.
-func adopt(call *inside.Call, name, op string, fd int) *channel {
+func adopt(call *driverapi.Call, name, op string, fd int) *channel {
 	setNonblock(fd)
 	c := &channel{file: os.NewFile(uintptr(fd), name), turn: make(chan struct{}, 1)}
 	c.turn <- struct{}{}
-	c.object = call.Adopt(inside.Made{
+	c.object = call.Adopt(driverapi.Made{
 		Name: name, Op: op,
 		Destroy: func(*ioctl.File, uint32) error { return c.file.Close() },
 	})
@@ -132,7 +132,7 @@ func (c *EventChannel) subscribe(o *Object, eventfd *os.File, cookie uint64, typ
 	case len(types) == 0:
 		return invalid(op, "no types")
 	}
-	on := []any{c.object}
+	on := []io.Closer{c.object}
 	if o != nil {
 		on = append(on, o.object)
 	}

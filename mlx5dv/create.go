@@ -3,7 +3,8 @@ package mlx5dv
 import (
 	"fmt"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
+	"github.com/goverbs/goverbs/internal/driververbs"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -39,7 +40,7 @@ type QPOptions struct {
 // verbs.ErrNotSupported.
 func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
 	const op = "create QP"
-	extra := inside.MLX5QPOptions{OutOfOrder: o.OutOfOrder, Credits: o.PacketCredits}
+	extra := driverapi.MLX5QPOptions{OutOfOrder: o.OutOfOrder, Credits: o.PacketCredits}
 	if s := o.Streams; s != nil {
 		if o.Type != verbs.DCI {
 			return nil, invalid(op, "streams are for %v, not for %v", verbs.DCI, o.Type)
@@ -47,7 +48,7 @@ func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
 		if s.LogConcurrent > maxLogStreams || s.LogErrored > maxLogStreams {
 			return nil, invalid(op, "%d and %d are not logarithms of numbers of streams", s.LogConcurrent, s.LogErrored)
 		}
-		extra.Streams = &inside.MLX5Streams{LogConcurrent: s.LogConcurrent, LogErrored: s.LogErrored}
+		extra.Streams = &driverapi.MLX5Streams{LogConcurrent: s.LogConcurrent, LogErrored: s.LogErrored}
 	}
 	if o.PacketCredits && o.Type != verbs.RC {
 		return nil, invalid(op, "PacketCredits are for %v, not for %v", verbs.RC, o.Type)
@@ -66,11 +67,7 @@ func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
 			return nil, call.Fail("", err)
 		}
 	}
-	qp, err := inside.CreateQP(op, pd, &o.QPOptions, extra)
-	if err != nil {
-		return nil, err
-	}
-	return qp.(*verbs.QP), nil
+	return driververbs.Verbs.CreateQP(op, pd, &o.QPOptions, extra)
 }
 
 // allow refuses options that the device doesn't support.
@@ -135,9 +132,5 @@ func CreateCQ(dev *verbs.Device, o CQOptions) (*verbs.CQ, error) {
 			return nil, invalid(op, "CQESize %d: completions of 128 bytes can be padded", o.CQESize)
 		}
 	}
-	cq, err := inside.CreateCQ(op, dev, &o.CQOptions, inside.MLX5CQOptions{Pad: o.Pad})
-	if err != nil {
-		return nil, err
-	}
-	return cq.(*verbs.CQ), nil
+	return driververbs.Verbs.CreateCQ(op, dev, &o.CQOptions, driverapi.MLX5CQOptions{Pad: o.Pad})
 }

@@ -3,8 +3,9 @@ package mlx5dv
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -37,7 +38,7 @@ func check(op string, in, out []byte) error {
 }
 
 // result returns the error of a command.
-func result(call *inside.Call, in, out []byte, err error) error {
+func result(call *driverapi.Call, in, out []byte, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -72,7 +73,7 @@ func Command(dev *verbs.Device, in, out []byte) error {
 
 // An Object is a firmware object that a command of the program has made (struct
 // mlx5dv_devx_obj). Its methods are safe for concurrent use.
-type Object struct{ object inside.Object }
+type Object struct{ object driverapi.Object }
 
 // CreateObject gives the firmware a command that makes an object, such as CREATE_MKEY
 // (mlx5dv_devx_obj_create). The answer, with the object's number, is written to out. The
@@ -96,7 +97,7 @@ func CreateObject(dev *verbs.Device, in, out []byte) (*Object, error) {
 	if err := cmd.Run(call.File); err != nil {
 		return nil, result(call, in, out, err)
 	}
-	return &Object{call.Adopt(inside.Made{
+	return &Object{call.Adopt(driverapi.Made{
 		Name: "DEVX object", Op: "destroy DEVX object", Handle: uint32(*handle),
 		Destroy: func(f *ioctl.File, handle uint32) error {
 			cmd := ioctl.NewMlx5DevxObjDestroy()
@@ -121,15 +122,15 @@ type Queryable interface {
 	*Object | *verbs.QP | *verbs.CQ | *verbs.SRQ | *verbs.WQ | *verbs.IndirectionTable
 }
 
-// inner returns the object in the form that package inside takes.
-func inner[T Queryable](x T) any {
+// inner returns the object of package verbs, or nil.
+func inner[T Queryable](x T) io.Closer {
 	if o, ok := any(x).(*Object); ok {
 		if o == nil {
 			return nil
 		}
 		return o.object
 	}
-	return x
+	return any(x).(io.Closer)
 }
 
 // Query asks the firmware about an object, by a command such as QUERY_QP that names it
@@ -163,7 +164,7 @@ func Modify[T Queryable](x T, in, out []byte) error {
 }
 
 // modify modifies the call's object.
-func modify(call *inside.Call, in, out []byte) error {
+func modify(call *driverapi.Call, in, out []byte) error {
 	cmd := ioctl.NewMlx5DevxObjModify()
 	defer cmd.Release()
 	cmd.Handle(call.Handles[0])
@@ -173,7 +174,7 @@ func modify(call *inside.Call, in, out []byte) error {
 }
 
 // beginOn is beginDEVX for a command about an object.
-func beginOn[T Queryable](op string, x T, in, out []byte) (*inside.Call, error) {
+func beginOn[T Queryable](op string, x T, in, out []byte) (*driverapi.Call, error) {
 	if err := check(op, in, out); err != nil {
 		return nil, err
 	}

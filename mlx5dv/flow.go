@@ -2,8 +2,9 @@ package mlx5dv
 
 import (
 	"fmt"
+	"io"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -37,7 +38,7 @@ type MatcherOptions struct {
 }
 
 // A Matcher selects the bits of packets that its flows compare (struct mlx5dv_flow_matcher).
-type Matcher struct{ object inside.Object }
+type Matcher struct{ object driverapi.Object }
 
 // CreateMatcher makes a Matcher (mlx5dv_create_flow_matcher). It needs the capability
 // CAP_NET_RAW, and an Ethernet port.
@@ -67,7 +68,7 @@ func CreateMatcher(dev *verbs.Device, o MatcherOptions) (*Matcher, error) {
 	if err := cmd.Run(call.File); err != nil {
 		return nil, call.Fail("", err)
 	}
-	return &Matcher{call.Adopt(inside.Made{
+	return &Matcher{call.Adopt(driverapi.Made{
 		Name: "flow matcher", Op: "destroy flow matcher", Handle: uint32(*handle),
 		Destroy: func(f *ioctl.File, handle uint32) error {
 			cmd := ioctl.NewMlx5FlowMatcherDestroy()
@@ -99,7 +100,7 @@ type FlowOptions struct {
 }
 
 // A Flow steers packets.
-type Flow struct{ object inside.Object }
+type Flow struct{ object driverapi.Object }
 
 // CreateFlow steers the packets whose bits have this value (mlx5dv_create_flow).
 func (m *Matcher) CreateFlow(o FlowOptions) (*Flow, error) {
@@ -120,7 +121,7 @@ func (m *Matcher) CreateFlow(o FlowOptions) (*Flow, error) {
 	case len(o.Actions) > 2:
 		return nil, invalid(op, "%d actions: the maximum is 2", len(o.Actions))
 	}
-	on := []any{m.object}
+	on := []io.Closer{m.object}
 	if o.QP != nil {
 		on = append(on, o.QP)
 	}
@@ -170,7 +171,7 @@ func (m *Matcher) CreateFlow(o FlowOptions) (*Flow, error) {
 	if err := cmd.Run(call.File); err != nil {
 		return nil, call.Fail("", err)
 	}
-	return &Flow{call.Adopt(inside.Made{
+	return &Flow{call.Adopt(driverapi.Made{
 		Name: "flow", Op: "destroy flow", Handle: uint32(*handle),
 		Destroy: func(f *ioctl.File, handle uint32) error {
 			cmd := ioctl.NewMlx5DestroyFlow()
@@ -204,7 +205,7 @@ const (
 func (t FlowTable) String() string { return uapi.EnumMlx5IbUapiFlowTableType.Short(uint64(t)) }
 
 // A FlowAction changes packets of flows.
-type FlowAction struct{ object inside.Object }
+type FlowAction struct{ object driverapi.Object }
 
 // ModifyHeader makes an action that changes fields of headers, by the PRM's set_action_in and
 // the like, of 8 bytes each (mlx5dv_create_flow_action_modify_header).
@@ -270,8 +271,8 @@ func ReformatPacket(dev *verbs.Device, table FlowTable, kind Reformat, data []by
 	return newFlowAction(call, uint32(*handle)), nil
 }
 
-func newFlowAction(call *inside.Call, handle uint32) *FlowAction {
-	return &FlowAction{call.Adopt(inside.Made{
+func newFlowAction(call *driverapi.Call, handle uint32) *FlowAction {
+	return &FlowAction{call.Adopt(driverapi.Made{
 		Name: "flow action", Op: "destroy flow action", Handle: handle,
 		Destroy: func(f *ioctl.File, handle uint32) error {
 			cmd := ioctl.NewFlowActionDestroy()

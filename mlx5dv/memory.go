@@ -6,7 +6,8 @@ import (
 	"runtime"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
+	"github.com/goverbs/goverbs/internal/driververbs"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -15,7 +16,7 @@ import (
 // Memory is registered memory of the program, a UMEM, in which commands place queues and
 // doorbell records (struct mlx5dv_devx_umem).
 type Memory struct {
-	object inside.Object
+	object driverapi.Object
 	id     uint32
 	buf    []byte
 }
@@ -76,7 +77,7 @@ func RegisterMemory(dev *verbs.Device, o MemoryOptions) (*Memory, error) {
 		return nil, call.Fail("", err)
 	}
 	m.id = *id
-	m.object = call.Adopt(inside.Made{
+	m.object = call.Adopt(driverapi.Made{
 		Name: "UMEM", Op: "deregister UMEM", Handle: uint32(*handle),
 		Destroy: func(f *ioctl.File, handle uint32) error {
 			cmd := ioctl.NewMlx5DevxUmemDereg()
@@ -116,13 +117,9 @@ func RegDmabufMR(pd *verbs.PD, o verbs.DmabufOptions) (*verbs.MR, error) {
 		return nil, err
 	}
 	defer call.Done()
-	mr, err := inside.RegDmabuf(op, pd, &o, func(cmd ioctl.RegDmabufMr) {
+	return driververbs.Verbs.RegDmabufMR(op, pd, &o, func(cmd ioctl.RegDmabufMr) {
 		cmd.Mlx5AccessFlags(uapi.MLX5_IB_UAPI_REG_DMABUF_ACCESS_DATA_DIRECT)
 	})
-	if err != nil {
-		return nil, err
-	}
-	return mr.(*verbs.MR), nil
 }
 
 // DataDirectPath returns the folder in /sys of the PCI function for direct access

@@ -3,9 +3,11 @@ package mlx5dv
 import (
 	"errors"
 	"fmt"
+	"io"
 	"syscall"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
+	"github.com/goverbs/goverbs/internal/driververbs"
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -38,7 +40,7 @@ func Open(info *verbs.DeviceInfo, o Options) (*verbs.Device, error) {
 	if o.Registers < 0 || o.Registers > maxRegisters {
 		return nil, invalid(op, "%d registers: the maximum is %d", o.Registers, maxRegisters)
 	}
-	dev, err := inside.Open(info, func(context any) error {
+	dev, err := driververbs.Verbs.Open(info, func(context any) error {
 		a, ok := context.(adapter)
 		if !ok {
 			return errDriver
@@ -57,7 +59,7 @@ func Open(info *verbs.DeviceInfo, o Options) (*verbs.Device, error) {
 		}
 		return nil, err
 	}
-	return dev.(*verbs.Device), nil
+	return dev, nil
 }
 
 // maxRegisters is also the maximum of MLX5_TOTAL_UUARS.
@@ -74,14 +76,14 @@ func Supported(dev *verbs.Device) bool {
 }
 
 // begin begins a verb on an mlx5 device or its objects.
-func begin(op string, on ...any) (*inside.Call, error) {
-	return inside.BeginOn[adapter](errDriver, op, on...)
+func begin(op string, on ...io.Closer) (*driverapi.Call, error) {
+	return driververbs.Begin[adapter](errDriver, op, on...)
 }
 
 var errNoDEVX = fmt.Errorf("%w: the device was not opened with mlx5dv.Options.DEVX", verbs.ErrNotSupported)
 
 // beginDEVX is begin for verbs that need a device that Open has opened.
-func beginDEVX(op string, on ...any) (*inside.Call, error) {
+func beginDEVX(op string, on ...io.Closer) (*driverapi.Call, error) {
 	call, err := begin(op, on...)
 	if err != nil {
 		return nil, err

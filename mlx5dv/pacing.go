@@ -3,7 +3,7 @@ package mlx5dv
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -12,7 +12,7 @@ import (
 // A Pacing is an entry of the adapter's table of rates, for send queues that commands make
 // (struct mlx5dv_pp). Its methods are safe for concurrent use.
 type Pacing struct {
-	object inside.Object
+	object driverapi.Object
 	index  uint16
 }
 
@@ -48,7 +48,7 @@ func AllocPacing(dev *verbs.Device, o PacingOptions) (*Pacing, error) {
 	if err := cmd.Run(call.File); err != nil {
 		return nil, call.Fail("", err)
 	}
-	return &Pacing{index: *index, object: call.Adopt(inside.Made{
+	return &Pacing{index: *index, object: call.Adopt(driverapi.Made{
 		Name: "pacing", Op: "free pacing", Handle: uint32(*handle),
 		Destroy: func(f *ioctl.File, handle uint32) error {
 			cmd := ioctl.NewMlx5PpObjDestroy()

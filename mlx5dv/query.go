@@ -3,7 +3,7 @@ package mlx5dv
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -70,7 +70,7 @@ const (
 	disorderRC      = 0x08
 )
 
-func queryDevice(call *inside.Call) (a DeviceAttr, err error) {
+func queryDevice(call *driverapi.Call) (a DeviceAttr, err error) {
 	cmd := ioctl.NewWriteExQueryDevice()
 	defer cmd.Release()
 	resp := cmd.Mlx5().Out()

@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/internal/held"
-	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
@@ -93,7 +93,7 @@ func TestQueryDevice(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 		probed = true
-		got, err := queryDevice(&inside.Call{File: f, Device: fakeAdapter(tt.devx)})
+		got, err := queryDevice(&driverapi.Call{File: f, Device: fakeAdapter(tt.devx)})
 		want := DeviceAttr{Caps: Caps(tt.flags), OutOfOrder: tt.want, MaxStreams: DCIStreams{LogConcurrent: 3, LogErrored: 4}}
 		if err != nil || got != want || asked != tt.asks {
 			t.Errorf("flags %#x, DEVX %t, bits %#x: %+v, %v, the firmware was asked %t, want %+v", tt.flags, tt.devx, tt.bits, got, err, asked, want)

@@ -1,9 +1,10 @@
 package mlx5dv
 
 import (
+	"io"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -40,7 +41,7 @@ type QPMemory struct {
 
 // QPQueues returns the addresses of the QP's queues (mlx5dv_init_obj with MLX5DV_OBJ_QP).
 func QPQueues(qp *verbs.QP) (QPMemory, error) {
-	q, err := raw[inside.MLX5QP]("query QP's memory", qp)
+	q, err := raw[driverapi.MLX5QP]("query QP's memory", qp)
 	if err != nil {
 		return QPMemory{}, err
 	}
@@ -70,7 +71,7 @@ type CQMemory struct {
 // CQQueue returns the address of the CQ's queue (mlx5dv_init_obj with MLX5DV_OBJ_CQ). From then
 // on, when a QP on the CQ is closed or moves to QPReset, the QP's completions stay in the CQ.
 func CQQueue(cq *verbs.CQ) (CQMemory, error) {
-	q, err := raw[inside.MLX5CQ]("query CQ's memory", cq)
+	q, err := raw[driverapi.MLX5CQ]("query CQ's memory", cq)
 	if err != nil {
 		return CQMemory{}, err
 	}
@@ -91,7 +92,7 @@ type SRQMemory struct {
 
 // SRQQueue returns the address of the SRQ's queue (mlx5dv_init_obj with MLX5DV_OBJ_SRQ).
 func SRQQueue(srq *verbs.SRQ) (SRQMemory, error) {
-	q, err := raw[inside.MLX5SRQ]("query SRQ's memory", srq)
+	q, err := raw[driverapi.MLX5SRQ]("query SRQ's memory", srq)
 	if err != nil {
 		return SRQMemory{}, err
 	}
@@ -99,16 +100,16 @@ func SRQQueue(srq *verbs.SRQ) (SRQMemory, error) {
 }
 
 // raw queries the provider about a queue.
-func raw[T any](op string, object any) (T, error) {
+func raw[T any](op string, object io.Closer) (T, error) {
 	var none T
 	call, err := begin(op, object)
 	if err != nil {
 		return none, err
 	}
 	defer call.Done()
-	q, ok := call.Providers[0].(interface{ Inside() T })
+	q, ok := call.Providers[0].(interface{ Describe() T })
 	if !ok {
 		return none, invalid(op, "it has no queues")
 	}
-	return q.Inside(), nil
+	return q.Describe(), nil
 }

@@ -1,7 +1,7 @@
 package mlx5dv
 
 import (
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driververbs"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -24,5 +24,5 @@ import (
 // for a wqe of the wrong length and in a state before QPRTS. ibvtrace doesn't show the post. PostWQE
 // allocates nothing.
 func PostWQE(qp *verbs.QP, wrid uint64, wqe []byte) error {
-	return inside.PostRaw(qp, wrid, wqe, errDriver)
+	return driververbs.Verbs.PostWQE(qp, wrid, wqe, errDriver)
 }

@@ -3,7 +3,7 @@ package mlx5dv
 import (
 	"os"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -12,7 +12,7 @@ import (
 // Registers are pages of the adapter's registers, for the doorbells of queues that commands
 // make: UARs (struct mlx5dv_devx_uar).
 type Registers struct {
-	object inside.Object
+	object driverapi.Object
 	number uint32
 	offset uint64 // at which the device's file maps them
 	mem    []byte
@@ -57,7 +57,7 @@ func AllocRegisters(dev *verbs.Device, kind RegisterKind) (*Registers, error) {
 		_ = destroy(call.File, uint32(*handle)) // the mapping's error is returned
 		return nil, call.Fail("", err)
 	}
-	r.object = call.Adopt(inside.Made{
+	r.object = call.Adopt(driverapi.Made{
 		Name: "UAR", Op: "free UAR", Handle: uint32(*handle), Destroy: destroy,
 		Release: func() { ioctl.Munmap(r.mem) },
 	})

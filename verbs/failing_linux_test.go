@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -677,7 +677,7 @@ var verbCalls = []verbCall{
 	}},
 	{name: "make an object of a driver's package", steps: "create_counters", prepare: func(x *failingDevice) verb {
 		return func() ([]io.Closer, error) {
-			call := must(inside.Begin("make", x.Device, x.pd, x.cq))(x.l.t)
+			call := must(driverVerbs{}.Begin("make", x.Device, x.pd, x.cq))(x.l.t)
 			defer call.Done()
 			cmd := ioctl.NewCountersCreate()
 			defer cmd.Release()
@@ -685,7 +685,7 @@ var verbCalls = []verbCall{
 			if err := cmd.Run(call.File); err != nil {
 				return nil, call.Fail("", err)
 			}
-			return one(call.Adopt(inside.Made{Handle: uint32(*handle), Destroy: func(_ *ioctl.File, handle uint32) error {
+			return one(call.Adopt(driverapi.Made{Handle: uint32(*handle), Destroy: func(_ *ioctl.File, handle uint32) error {
 				return destroy(x.Device, ioctl.NewCountersDestroy(), handle)
 			}}), nil)
 		}
@@ -852,10 +852,10 @@ var verbCalls = []verbCall{
 		return closing(pool, nil)(x)
 	}, lasts: true},
 	{name: "close object of a driver's package", steps: "destroy_counters", prepare: func(x *failingDevice) verb {
-		call := must(inside.Begin("make", x.pd))(x.l.t)
+		call := must(driverVerbs{}.Begin("make", x.pd))(x.l.t)
 		defer call.Done()
 		counters := must(x.CreateCounters(CountPackets))(x.l.t)
-		return closing(call.Adopt(inside.Made{Handle: counters.handle, Destroy: func(*ioctl.File, uint32) error { return counters.Close() }}), nil)(x)
+		return closing(call.Adopt(driverapi.Made{Handle: counters.handle, Destroy: func(*ioctl.File, uint32) error { return counters.Close() }}), nil)(x)
 	}, lasts: true},
 	{name: "close device", partly: true, lasts: true,
 		steps: "dealloc_mw, destroy_qp, detach_mcast, destroy_qp, destroy_ah, destroy_srq, destroy_cq, dereg_mr, free_dm, close_xrcd, dealloc_pd",

@@ -7,7 +7,7 @@ import (
 	"os"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -58,7 +58,7 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 	q.recvCQ, _ = init.RecvCQ.(*cq)
 	q.sq.sigAll = init.SignalAll
 	req := cmd.Efa().In()
-	if extra, ok := init.Extra.(inside.EFAQP); ok {
+	if extra, ok := init.Extra.(driverapi.EFAQP); ok {
 		if err := q.extra(req, extra); err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 }
 
 // extra applies the options of package efadv.
-func (q *qp) extra(req *uapi.EfaIbvCreateQp, o inside.EFAQP) error {
+func (q *qp) extra(req *uapi.EfaIbvCreateQp, o driverapi.EFAQP) error {
 	if !q.srd {
 		return errServiceUD
 	}

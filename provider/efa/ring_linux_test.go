@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -206,7 +206,7 @@ func TestSendDescriptors(t *testing.T) {
 func TestLongSends(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
-	q := r.newQP(t, 5, provider.QPInit{SendCQ: c, RecvCQ: c, SignalAll: true, Extra: inside.EFAQP{InlineWrite: true}, Cap: capOf(4, 1, 1, 1, longInline)})
+	q := r.newQP(t, 5, provider.QPInit{SendCQ: c, RecvCQ: c, SignalAll: true, Extra: driverapi.EFAQP{InlineWrite: true}, Cap: capOf(4, 1, 1, 1, longInline)})
 	data := make([]byte, longInline)
 	for i := range data {
 		data[i] = byte(i + 1)
@@ -436,7 +436,7 @@ func TestRefusedQPs(t *testing.T) {
 		"many long ones": {Cap: capOf(513, 1, 4, 1, 33)},
 		"many receives":  {Cap: capOf(4, 1, 4097, 1, 0)},
 		"many pieces":    {Cap: capOf(4, 1, 2049, 2, 0)},
-		"options of UD":  {Type: uapi.IB_UVERBS_QPT_UD, Cap: ok, Extra: inside.EFAQP{InlineWrite: true}},
+		"options of UD":  {Type: uapi.IB_UVERBS_QPT_UD, Cap: ok, Extra: driverapi.EFAQP{InlineWrite: true}},
 	} {
 		init.SendCQ, init.RecvCQ = c, c
 		if _, err := r.tryQP(7, &init); err == nil || name != "options of UD" && !errors.Is(err, provider.ErrNotSupported) {
@@ -655,7 +655,7 @@ func TestPostPollAllocatesNothing(t *testing.T) {
 func TestPollEx(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 8, Fields: provider.FieldSGID | provider.FieldUnsolicited})
-	q := r.newQP(t, 5, provider.QPInit{SendCQ: c, RecvCQ: c, Extra: inside.EFAQP{UnsolicitedWriteRecv: true}, Cap: capOf(1, 1, 4, 1, 0)})
+	q := r.newQP(t, 5, provider.QPInit{SendCQ: c, RecvCQ: c, Extra: driverapi.EFAQP{UnsolicitedWriteRecv: true}, Cap: capOf(1, 1, 4, 1, 0)})
 	for i, source := range []uint64{0x31, unknownAH} {
 		if _, err := q.PostRecv([]provider.RecvWR{{WRID: 9, SGL: make([]provider.SGE, 1)}}); err != nil {
 			t.Fatal(err)
@@ -696,10 +696,10 @@ func TestRelease(t *testing.T) {
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 8, Channel: true})
 	with := r.newQP(t, 5, provider.QPInit{SendCQ: c, RecvCQ: c, Cap: capOf(4, 1, 4, 1, 0)})
 	without := r.newQP(t, 6, provider.QPInit{SendCQ: c, RecvCQ: c, Cap: capOf(4, 1, 0, 0, 0)})
-	if m := with.Inside(); m.Recvs.Count != 4 || m.Recvs.Addr == nil {
+	if m := with.Describe(); m.Recvs.Count != 4 || m.Recvs.Addr == nil {
 		t.Errorf("of 4 receives: %+v", m.Recvs)
 	}
-	if m := without.Inside(); m.Sends.Count != 4 || m.Recvs != (inside.EFAQueue{}) {
+	if m := without.Describe(); m.Sends.Count != 4 || m.Recvs != (driverapi.EFAQueue{}) {
 		t.Errorf("without receives: %+v", m)
 	}
 	numbers := with.sq.requests.mem

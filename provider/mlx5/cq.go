@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -116,7 +116,7 @@ func (c *context) NewCQ(cmd ioctl.CqCreate, init *provider.CQInit) (provider.CQ,
 			cmd.Mlx5UarIndex(c.uars.cqPage)
 		}
 	}
-	if x, ok := init.Extra.(inside.MLX5CQOptions); ok && x.Pad {
+	if x, ok := init.Extra.(driverapi.MLX5CQOptions); ok && x.Pad {
 		req.Flags |= uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD)
 	}
 	q.resp = cmd.Mlx5().Out()

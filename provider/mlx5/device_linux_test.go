@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/internal/held"
-	"github.com/goverbs/goverbs/internal/inside"
 	"github.com/goverbs/goverbs/internal/kernel"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -439,7 +439,7 @@ func TestCQRequest(t *testing.T) {
 		{0, uint16(uapi.MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD), 0, false, false, 128, true},
 	} {
 		r := newRig(t, cqeVersion1)
-		init := provider.CQInit{CQE: 10, CQESize: tt.size, Extra: inside.MLX5CQOptions{Pad: tt.pad}}
+		init := provider.CQInit{CQE: 10, CQESize: tt.size, Extra: driverapi.MLX5CQOptions{Pad: tt.pad}}
 		if r.realTime = tt.real; tt.real {
 			init.Fields = provider.FieldWallClock
 		}
@@ -493,7 +493,7 @@ func TestQPFlags(t *testing.T) {
 		{"none", func(*provider.QPInit) {}, 0},
 		{"scatter to CQE", func(o *provider.QPInit) { o.Scatter = func(uint32, uint64, []byte) bool { return true } }, uapi.MLX5_QP_FLAG_SCATTER_CQE},
 		{"signatures", func(o *provider.QPInit) { o.Sign = true }, uapi.MLX5_QP_FLAG_SIGNATURE},
-		{"credits for packets", func(o *provider.QPInit) { o.Extra = inside.MLX5QPOptions{Credits: true} }, uapi.MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE},
+		{"credits for packets", func(o *provider.QPInit) { o.Extra = driverapi.MLX5QPOptions{Credits: true} }, uapi.MLX5_QP_FLAG_PACKET_BASED_CREDIT_MODE},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got uapi.Mlx5IbCreateQp
@@ -543,7 +543,7 @@ func TestDisorderTold(t *testing.T) {
 	})
 	target := provider.QPInit{
 		Type: uapi.IB_UVERBS_QPT_DRIVER, Driver: provider.DCTarget, SRQ: r.newSRQ(t, provider.SRQInit{MaxWR: 1, MaxSGE: 1}),
-		Extra: inside.MLX5QPOptions{OutOfOrder: true},
+		Extra: driverapi.MLX5QPOptions{OutOfOrder: true},
 	}
 	for _, init := range []provider.QPInit{outOfOrder(r.newCQ(t, provider.CQInit{CQE: 7}), 4, 1), target} {
 		cmd := ioctl.NewQpCreate()

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
@@ -17,7 +17,7 @@ import (
 func outOfOrder(c *cq, recvs, sges uint32) provider.QPInit {
 	return provider.QPInit{
 		Type: uapi.IB_UVERBS_QPT_RC, Cap: uapi.IbUverbsQpCap{MaxRecvWr: recvs, MaxRecvSge: sges}, RecvCQ: c,
-		Extra: inside.MLX5QPOptions{OutOfOrder: true},
+		Extra: driverapi.MLX5QPOptions{OutOfOrder: true},
 	}
 }
 

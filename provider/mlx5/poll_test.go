@@ -214,7 +214,7 @@ func TestTheirCQ(t *testing.T) {
 	c := r.newCQ(t, provider.CQInit{CQE: 15})
 	gone := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 1, 0)})
 	stays := r.newQP(t, 2, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 1, 0)})
-	c.Inside()
+	c.Describe()
 	for i := range uint32(12) {
 		q := gone
 		if i%3 == 0 {

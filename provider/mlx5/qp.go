@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/internal/mmio"
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/ioctl"
@@ -18,7 +18,7 @@ type qp struct {
 	init provider.QPInit
 	resp *uapi.Mlx5IbCreateQpResp
 
-	extra    inside.MLX5QPOptions
+	extra    driverapi.MLX5QPOptions
 	reset    bool // in RESET
 	srq      *srq
 	buf      buffer
@@ -57,7 +57,7 @@ func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP,
 		return nil, errSRD
 	}
 	q := &qp{ctx: c, init: *init, raw: init.Type == uapi.IB_UVERBS_QPT_RAW_PACKET, reset: true}
-	q.extra, _ = init.Extra.(inside.MLX5QPOptions)
+	q.extra, _ = init.Extra.(driverapi.MLX5QPOptions)
 	if q.srq, _ = init.SRQ.(*srq); q.srq != nil && unnumbered(init.RecvCQ) {
 		return nil, errCompressedSRQ
 	}

@@ -1,20 +1,22 @@
 package verbs
 
 import (
-	"github.com/goverbs/goverbs/internal/inside"
+	"io"
+
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 )
 
-func init() {
-	inside.Begin, inside.Open, inside.RegDmabuf = beginInside, openInside, regDmabufInside
-	inside.CreateQP, inside.CreateCQ, inside.PostRaw = createQPInside, createCQInside, postRawInside
-}
+func init() { driverapi.Verbs = driverVerbs{} }
 
-// An extension is an object that another package has created: see inside.Made.
+// driverVerbs implements driververbs.Verbs, which documents its methods.
+type driverVerbs struct{}
+
+// An extension is an object that another package has created: see driverapi.Made.
 type extension struct {
 	object
-	made inside.Made
+	made driverapi.Made
 }
 
 func (x *extension) base() *object {
@@ -36,8 +38,7 @@ func (x *extension) Close() error {
 		})
 }
 
-// beginInside is inside.Begin.
-func beginInside(op string, on ...any) (*inside.Call, error) {
+func (driverVerbs) Begin(op string, on ...io.Closer) (*driverapi.Call, error) {
 	d, isDevice := on[0].(*Device)
 	if isDevice {
 		if err := d.begin(op); err != nil {
@@ -45,7 +46,7 @@ func beginInside(op string, on ...any) (*inside.Call, error) {
 		}
 		on = on[1:]
 	}
-	call := new(inside.Call)
+	call := new(driverapi.Call)
 	var objects []*object
 	for _, x := range on {
 		o := x.(member).base()
@@ -67,7 +68,7 @@ func beginInside(op string, on ...any) (*inside.Call, error) {
 	adopted := false
 	call.File, call.Device = d.file, d.prov
 	call.Fail = func(object string, err error) error { return d.failed(op, object, err) }
-	call.Adopt = func(made inside.Made) inside.Object {
+	call.Adopt = func(made driverapi.Made) driverapi.Object {
 		x := &extension{made: made}
 		x.adopt(d, kindExtension, made.Handle, x, objects...)
 		adopted = true
@@ -102,44 +103,36 @@ func providerOf(x any) any {
 	return nil
 }
 
-// openInside is inside.Open.
-func openInside(info any, prepare func(any) error) (any, error) {
-	const op = "open device"
-	d := info.(*DeviceInfo)
-	file, err := d.openNode()
+func (driverVerbs) Open(info *DeviceInfo, prepare func(context any) error) (*Device, error) {
+	file, err := info.openNode()
 	if err != nil {
 		return nil, err
 	}
-	return d.openAs(op, file, func(dev *Device, p *provider.Provider) error {
+	return info.openAs("open device", file, func(dev *Device, p *provider.Provider) error {
 		return dev.getContext(p, func() error { return prepare(dev.prov) })
 	})
 }
 
-// createQPInside is inside.CreateQP.
-func createQPInside(op string, on, options, extra any) (any, error) {
-	return on.(*PD).createQP(op, *options.(*QPOptions), extra)
+func (driverVerbs) CreateQP(op string, pd *PD, o *QPOptions, extra any) (*QP, error) {
+	return pd.createQP(op, *o, extra)
 }
 
-// createCQInside is inside.CreateCQ.
-func createCQInside(op string, on, options, extra any) (any, error) {
-	return on.(*Device).createCQ(op, *options.(*CQOptions), extra)
+func (driverVerbs) CreateCQ(op string, dev *Device, o *CQOptions, extra any) (*CQ, error) {
+	return dev.createCQ(op, *o, extra)
 }
 
-// regDmabufInside is inside.RegDmabuf.
-func regDmabufInside(op string, on, options any, add func(ioctl.RegDmabufMr)) (any, error) {
-	return on.(*PD).regDmabuf(op, options.(*DmabufOptions), add)
+func (driverVerbs) RegDmabufMR(op string, pd *PD, o *DmabufOptions, add func(ioctl.RegDmabufMr)) (*MR, error) {
+	return pd.regDmabuf(op, o, add)
 }
 
-var rawRefusals = func() refusals {
+var wqeRefusals = func() refusals {
 	const op = "post WQE"
 	r := newRefusals(op)
 	r[provider.ErrWQE] = invalid(op, "%v", provider.ErrWQE)
 	return r
 }()
 
-// postRawInside is inside.PostRaw.
-func postRawInside(on any, wrid uint64, wqe []byte, errDriver error) error {
-	qp := on.(*QP)
+func (driverVerbs) PostWQE(qp *QP, wrid uint64, wqe []byte, errDriver error) error {
 	if qp == nil || qp.dev == nil { // never created
 		return errPostClosed
 	}
@@ -155,5 +148,5 @@ func postRawInside(on any, wrid uint64, wqe []byte, errDriver error) error {
 	if !ok {
 		return opErr("post WQE", "", errDriver)
 	}
-	return rawRefusals.named(p.PostRaw(wrid, wqe))
+	return wqeRefusals.named(p.PostRaw(wrid, wqe))
 }

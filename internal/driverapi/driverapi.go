@@ -1,8 +1,7 @@
-// Package inside gives packages for a driver's own verbs, such as mlx5dv, access to the internals
-// of package verbs: the device's file, the kernel's handles, and the provider's parts. Programs
-// can't import it, so it promises them nothing. Package verbs sets its variables. Package inside
-// imports neither verbs nor mlx5dv, so imports point in one direction only.
-package inside
+// Package driverapi has the types by which packages for a driver's own verbs, such as mlx5dv, reach
+// the internals of package verbs and of the providers: the device's file, the kernel's handles, and
+// the memory of queues. Package driververbs, above package verbs, has the functions.
+package driverapi
 
 import (
 	"unsafe"
@@ -34,48 +33,14 @@ type Made struct {
 	Release func()
 }
 
-// An Object is an object that another package has created on a Device. Device.Close closes it.
+// An Object is an object that another package has created on a Device. Device.Close closes it, too.
 type Object interface {
 	Handle() uint32
 	Close() error
 }
 
-// Begin begins a verb on a *verbs.Device, or on objects of one, which may also be Objects.
-var Begin func(op string, on ...any) (*Call, error)
-
-// BeginOn is Begin for devices whose provider's context is a T. errDriver is the error for other
-// devices.
-func BeginOn[T any](errDriver error, op string, on ...any) (*Call, error) {
-	call, err := Begin(op, on...)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := call.Device.(T); !ok {
-		defer call.Done()
-		return nil, call.Fail("", errDriver)
-	}
-	return call, nil
-}
-
-// Open opens the device of a *verbs.DeviceInfo, and returns a *verbs.Device. prepare may
-// change the provider's context before the kernel creates its own.
-var Open func(info any, prepare func(context any) error) (any, error)
-
-// CreateQP is verbs.PD.CreateQP with extra options for the provider. It takes a *verbs.PD and a
-// *verbs.QPOptions, and returns a *verbs.QP.
-var CreateQP func(op string, pd, options, extra any) (any, error)
-
-// CreateCQ is verbs.Device.CreateCQ with extra options for the provider. It takes a
-// *verbs.Device and a *verbs.CQOptions, and returns a *verbs.CQ.
-var CreateCQ func(op string, dev, options, extra any) (any, error)
-
-// RegDmabuf is verbs.PD.RegDmabufMR, but add may add to its command. It takes a *verbs.PD and
-// a *verbs.DmabufOptions, and returns a *verbs.MR.
-var RegDmabuf func(op string, pd, options any, add func(ioctl.RegDmabufMr)) (any, error)
-
-// PostRaw posts a request in the adapter's format to the send queue of a *verbs.QP. It calls
-// the method PostRaw of the provider's QP. Without such a method, it returns errDriver.
-var PostRaw func(qp any, wrid uint64, wqe []byte, errDriver error) error
+// Verbs is package verbs' implementation of driververbs.Verbs, whose types this package can't name.
+var Verbs any
 
 // Providers describe their queues with these types, for programs and devices that post and
 // poll directly. Addresses are of memory that the adapter and the program share. The memory

@@ -3,12 +3,12 @@ package mlx5
 import (
 	"unsafe"
 
-	"github.com/goverbs/goverbs/internal/inside"
+	"github.com/goverbs/goverbs/internal/driverapi"
 	"github.com/goverbs/goverbs/provider/mlx5/wqe"
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Package mlx5dv calls these methods through package inside.
+// Package mlx5dv calls these methods through package driverapi.
 
 // UseDEVX requests a context that may send commands to the firmware.
 func (c *context) UseDEVX() {
@@ -22,9 +22,9 @@ func (c *context) DEVX() bool { return c.devx }
 // UseRegisters sets the number of registers for one QP each.
 func (c *context) UseRegisters(n int) { c.uars.maxDedicated = n }
 
-// Inside returns the queues' memory.
-func (q *qp) Inside() inside.MLX5QP {
-	x := inside.MLX5QP{
+// Describe returns the queues' memory.
+func (q *qp) Describe() driverapi.MLX5QP {
+	x := driverapi.MLX5QP{
 		Record: unsafe.Pointer(q.record), Recvs: first(q.rq.ring), Sends: first(q.sq.ring),
 		SendBlocks: uint32(len(q.sq.ring) / wqe.BlockSegs), Receives: uint32(len(q.rq.ids)), Index: q.resource.number,
 	}
@@ -37,21 +37,21 @@ func (q *qp) Inside() inside.MLX5QP {
 	return x
 }
 
-// Inside returns the CQ's memory. From then on the program polls the ring directly.
-func (q *cq) Inside() inside.MLX5CQ {
+// Describe returns the CQ's memory. From then on the program polls the ring directly.
+func (q *cq) Describe() driverapi.MLX5CQ {
 	q.theirs.Store(true)
-	return inside.MLX5CQ{
+	return driverapi.MLX5CQ{
 		Record: unsafe.Pointer(q.record), CQEs: unsafe.Pointer(unsafe.SliceData(q.ring)),
 		Count: q.mask + 1, Size: q.stride * wqe.CQESize, Number: q.number,
 		ArmRegister: unsafe.Pointer(q.ctx.uars.arm()), ConsumerNext: q.next,
 	}
 }
 
-// Inside returns the SRQ's memory.
-func (s *srq) Inside() inside.MLX5SRQ {
+// Describe returns the SRQ's memory.
+func (s *srq) Describe() driverapi.MLX5SRQ {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return inside.MLX5SRQ{
+	return driverapi.MLX5SRQ{
 		Record: unsafe.Pointer(s.record), WQEs: first(s.ring),
 		Count: uint32(len(s.ids)), Size: wqe.SegmentSize << s.shift, Head: uint32(s.head), Tail: uint32(s.tail), Number: s.number,
 	}
