@@ -89,17 +89,10 @@ func (ah *AH) base() *object {
 // for the peer's MAC address if it doesn't know it, and CreateAH waits for the answer.
 func (pd *PD) CreateAH(a AHAttr) (*AH, error) {
 	const op = "create AH"
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
-	}
-	ah, err := pd.createAHHeld(op, &a)
-	if err != nil {
-		pd.drop()
-	}
-	return ah, err
+	return create(op, []*object{pd.base()}, func() (*AH, error) { return pd.newAH(op, &a) })
 }
 
-func (pd *PD) createAHHeld(op string, a *AHAttr) (*AH, error) {
+func (pd *PD) newAH(op string, a *AHAttr) (*AH, error) {
 	d := pd.dev
 	if d.iwarp() {
 		return nil, lacking(op, errIWARPDatagrams)

@@ -53,10 +53,10 @@ func (d *Device) CreateCompChannel() (*CompChannel, error) {
 		return nil, err
 	}
 	defer d.done()
-	return d.createChannelHeld(op)
+	return d.newChannel(op)
 }
 
-func (d *Device) createChannelHeld(op string) (*CompChannel, error) {
+func (d *Device) newChannel(op string) (*CompChannel, error) {
 	cmd := ioctl.NewWriteCreateCompChannel()
 	defer cmd.Release()
 	if err := cmd.Run(d.file); err != nil {
@@ -75,7 +75,7 @@ func (d *Device) waitChannel(op string) (*CompChannel, error) {
 	d.waits.Lock()
 	defer d.waits.Unlock()
 	if d.waits.channel == nil {
-		ch, err := d.createChannelHeld(op)
+		ch, err := d.newChannel(op)
 		if err != nil {
 			return nil, err
 		}

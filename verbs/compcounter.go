@@ -163,14 +163,14 @@ func (qp *QP) AttachCompCounter(k *CompCounter, ops CompCounterOps) error {
 		return err
 	}
 	defer qp.drop()
-	if err := qp.attachCompCounterHeld(op, k, ops); err != nil {
+	err := qp.attachCompCounter(op, k, ops)
+	if err != nil {
 		k.drop()
-		return err
 	}
-	return nil
+	return err
 }
 
-func (qp *QP) attachCompCounterHeld(op string, k *CompCounter, ops CompCounterOps) error {
+func (qp *QP) attachCompCounter(op string, k *CompCounter, ops CompCounterOps) error {
 	if ops == 0 || ops&^compCounterOpsKnown != 0 {
 		return invalid(op, "operations %#x are none, or unknown", uint32(ops))
 	}

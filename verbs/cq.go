@@ -122,19 +122,15 @@ func (d *Device) createCQ(op string, o CQOptions, extra any) (*CQ, error) {
 	if channel != nil {
 		parents = append(parents, channel.base())
 	}
-	if err := hold(op, parents...); err != nil {
-		return nil, err
-	}
-	cq, err := d.createCQHeld(op, &o, extra, channel, parents)
+	cq, err := create(op, parents, func() (*CQ, error) { return d.newCQ(op, &o, extra, channel, parents) })
 	if err != nil {
-		drop(parents...)
 		return nil, err
 	}
 	cq.noChannel = noChannel
 	return cq, nil
 }
 
-func (d *Device) createCQHeld(op string, o *CQOptions, extra any, channel *CompChannel, parents []*object) (*CQ, error) {
+func (d *Device) newCQ(op string, o *CQOptions, extra any, channel *CompChannel, parents []*object) (*CQ, error) {
 	if channel != nil && channel.dev != d {
 		return nil, invalid(op, "the completion channel belongs to another Device")
 	}

@@ -288,7 +288,7 @@ func (d *Device) closeMembers() (held bool, err error) {
 	for k := range kinds {
 		for _, m := range d.membersOf(k) {
 			switch err := m.Close(); {
-			case isHeld(err):
+			case isBusy(err):
 				held = true
 			case err != nil:
 				return false, err

@@ -140,17 +140,10 @@ type DMRegion struct {
 func (pd *PD) RegDM(r DMRegion, access AccessFlags) (*MR, error) {
 	const op = "reg DM"
 	parents := []*object{pd.base(), r.DM.base()}
-	if err := hold(op, parents...); err != nil {
-		return nil, err
-	}
-	mr, err := pd.regDMHeld(op, r, access|AccessZeroBased, parents)
-	if err != nil {
-		drop(parents...)
-	}
-	return mr, err
+	return create(op, parents, func() (*MR, error) { return pd.newDMMR(op, r, access|AccessZeroBased, parents) })
 }
 
-func (pd *PD) regDMHeld(op string, r DMRegion, access AccessFlags, parents []*object) (*MR, error) {
+func (pd *PD) newDMMR(op string, r DMRegion, access AccessFlags, parents []*object) (*MR, error) {
 	if err := access.check(op); err != nil {
 		return nil, err
 	}

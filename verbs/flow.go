@@ -217,17 +217,31 @@ func (f *Flow) base() *object {
 // error is ErrNotSupported or EINVAL. A QP with a Flow can't be closed.
 func (qp *QP) CreateFlow(o FlowOptions) (*Flow, error) {
 	const op = "create flow"
-	if err := hold(op, qp.base()); err != nil {
+	parents, err := o.parents(op, qp)
+	if err != nil {
 		return nil, err
 	}
-	f, err := qp.createFlowHeld(op, &o)
-	if err != nil {
-		qp.drop()
-	}
-	return f, err
+	return create(op, parents, func() (*Flow, error) { return qp.newFlow(op, &o, parents) })
 }
 
-func (qp *QP) createFlowHeld(op string, o *FlowOptions) (_ *Flow, err error) {
+// parents returns the objects that a flow to the QP depends on.
+func (o *FlowOptions) parents(op string, qp *QP) ([]*object, error) {
+	parents := []*object{qp.base()}
+	for _, s := range o.Specs {
+		switch s := s.(type) {
+		case nil:
+			return nil, invalid(op, "a spec is nil")
+		case FlowCount:
+			if len(parents) > 1 {
+				return nil, invalid(op, "a flow counts in one Counters, not in several")
+			}
+			parents = append(parents, s.Counters.base())
+		}
+	}
+	return parents, nil
+}
+
+func (qp *QP) newFlow(op string, o *FlowOptions, parents []*object) (*Flow, error) {
 	switch {
 	case qp.typ != RawPacket && qp.typ != UD:
 		return nil, invalid(op, "the QP is %v: flows are for RawPacket and UD", qp.typ)
@@ -239,27 +253,10 @@ func (qp *QP) createFlowHeld(op string, o *FlowOptions) (_ *Flow, err error) {
 		return nil, invalid(op, "there is no port %d", o.Port)
 	}
 	var specs []byte
-	parents := []*object{&qp.object}
 	var count *Counters
 	for _, s := range o.Specs {
-		if s == nil {
-			return nil, invalid(op, "a spec is nil")
-		}
 		if k, ok := s.(FlowCount); ok {
-			if count != nil {
-				return nil, invalid(op, "a flow counts in one Counters, not in several")
-			}
-			if err := hold(op, &qp.object, k.Counters.base()); err != nil {
-				return nil, err
-			}
-			qp.drop() // it is held anyway
 			count = k.Counters
-			defer func() {
-				if err != nil {
-					count.drop()
-				}
-			}()
-			parents = append(parents, &count.object)
 		}
 		specs = s.append(specs)
 	}

@@ -54,15 +54,15 @@ func TestFlowRefused(t *testing.T) {
 	}
 	raw, rc := &QP{typ: RawPacket}, &QP{typ: RC}
 	for name, f := range map[string]func() (*Flow, error){
-		"RC": func() (*Flow, error) { return rc.createFlowHeld("create flow", &FlowOptions{}) },
+		"RC": func() (*Flow, error) { return rc.newFlow("create flow", &FlowOptions{}, nil) },
 		"11 specs": func() (*Flow, error) {
-			return raw.createFlowHeld("create flow", &FlowOptions{Specs: make([]FlowSpec, 11)})
+			return raw.newFlow("create flow", &FlowOptions{Specs: make([]FlowSpec, 11)}, nil)
 		},
 		"nil": func() (*Flow, error) {
-			return raw.createFlowHeld("create flow", &FlowOptions{Specs: make([]FlowSpec, 1)})
+			return raw.CreateFlow(FlowOptions{Specs: make([]FlowSpec, 1)})
 		},
-		"priority": func() (*Flow, error) { return raw.createFlowHeld("create flow", &FlowOptions{Priority: 1 << 16}) },
-		"port":     func() (*Flow, error) { return raw.createFlowHeld("create flow", &FlowOptions{Port: 256}) },
+		"priority": func() (*Flow, error) { return raw.newFlow("create flow", &FlowOptions{Priority: 1 << 16}, nil) },
+		"port":     func() (*Flow, error) { return raw.newFlow("create flow", &FlowOptions{Port: 256}, nil) },
 	} {
 		if _, err := f(); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", name, err)

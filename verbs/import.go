@@ -154,9 +154,10 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 // Bytes, and its Access is unknown. If the kernel doesn't report the address, Addr is 0.
 func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	const op = "import MR"
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
-	}
+	return create(op, []*object{pd.base()}, func() (*MR, error) { return pd.importMR(op, handle) })
+}
+
+func (pd *PD) importMR(op string, handle uint32) (*MR, error) {
 	cmd := ioctl.NewQueryMr()
 	defer cmd.Release()
 	cmd.Handle(handle)
@@ -165,7 +166,6 @@ func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	length := cmd.RespLength()
 	iova := cmd.RespIova()
 	if err := cmd.Run(pd.dev.file); err != nil {
-		pd.drop()
 		return nil, pd.dev.failed(op, fmt.Sprintf("handle %d", handle), err)
 	}
 	mr := &MR{iova: *iova, length: *length, ref: provider.MRRef{LKey: *lkey}, rkey: *rkey}

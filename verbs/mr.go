@@ -61,32 +61,46 @@ type MROptions struct {
 // pinned and kept alive until Close has succeeded. It must not contain Go pointers: the
 // garbage collector doesn't see what the device writes.
 func (pd *PD) RegMR(buf []byte, o MROptions) (*MR, error) {
-	return pd.regMR("reg MR", buf, o, false)
+	const op = "reg MR"
+	parents := o.parents(pd)
+	return create(op, parents, func() (*MR, error) {
+		if err := pd.dev.checkMR(op, uint64(len(buf)), o.Access); err != nil {
+			return nil, err
+		}
+		return pd.newMR(op, buf, &o, false, parents)
+	})
 }
 
 // AllocMR allocates n bytes outside the Go heap, page-aligned and zeroed, and registers
 // them. Close frees the memory: slices of Bytes must not be used after that.
 func (pd *PD) AllocMR(n int, o MROptions) (*MR, error) {
 	const op = "alloc MR"
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
+	parents := o.parents(pd)
+	return create(op, parents, func() (*MR, error) {
+		if n < 0 {
+			return nil, invalid(op, "length %d is negative", n)
+		}
+		if err := pd.dev.checkMR(op, uint64(n), o.Access); err != nil {
+			return nil, err
+		}
+		buf, err := ioctl.MapMemory(n)
+		if err != nil {
+			return nil, pd.dev.failed(op, fmt.Sprintf("%d B", n), err)
+		}
+		mr, err := pd.newMR(op, buf, &o, true, parents)
+		if err != nil {
+			ioctl.Munmap(buf)
+		}
+		return mr, err
+	})
+}
+
+// parents returns the objects that an MR on the PD depends on.
+func (o *MROptions) parents(pd *PD) []*object {
+	if o.DMAH == nil {
+		return []*object{pd.base()}
 	}
-	defer pd.drop()
-	if n < 0 {
-		return nil, invalid(op, "length %d is negative", n)
-	}
-	if err := pd.dev.checkMR(op, uint64(n), o.Access); err != nil {
-		return nil, err
-	}
-	buf, err := ioctl.MapMemory(n)
-	if err != nil {
-		return nil, pd.dev.failed(op, fmt.Sprintf("%d B", n), err)
-	}
-	mr, err := pd.regMR(op, buf, o, true)
-	if err != nil {
-		ioctl.Munmap(buf)
-	}
-	return mr, err
+	return []*object{pd.base(), o.DMAH.base()}
 }
 
 // checkMR returns an error for memory that can't be registered.
@@ -107,45 +121,23 @@ func (d *Device) checkMR(op string, n uint64, access AccessFlags) error {
 	return access.check(op)
 }
 
-func (pd *PD) regMR(op string, buf []byte, o MROptions, mapped bool) (*MR, error) {
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
-	}
-	mr, err := pd.registerHeld(op, buf, o, mapped)
-	if err != nil {
-		pd.drop()
-	}
-	return mr, err
-}
-
-func (pd *PD) registerHeld(op string, buf []byte, o MROptions, mapped bool) (*MR, error) {
-	if err := pd.dev.checkMR(op, uint64(len(buf)), o.Access); err != nil {
-		return nil, err
-	}
+// newMR registers a buffer, which Close unmaps if it is mapped.
+func (pd *PD) newMR(op string, buf []byte, o *MROptions, mapped bool, parents []*object) (*MR, error) {
 	mr := &MR{buf: buf, mapped: mapped, length: uint64(len(buf)), access: o.Access}
-	pinMemory(&mr.pin, buf)
 	start := uint64(uintptr(unsafe.Pointer(&buf[0])))
-	iova, err := o.iova(op, start, mr.length)
-	if err != nil {
-		mr.pin.Unpin()
+	var err error
+	if mr.iova, err = o.iova(op, start, mr.length); err != nil {
 		return nil, err
 	}
-	mr.iova = iova
-	parents := []*object{&pd.object}
-	register := mr.register
+	pinMemory(&mr.pin, buf)
+	var handle uint32
 	if o.DMAH != nil {
-		if err := hold(op, parents[0], o.DMAH.base()); err != nil {
-			mr.pin.Unpin()
-			return nil, err
-		}
-		pd.drop() // it is held anyway
-		parents = append(parents, o.DMAH.base())
-		register = func(pd *PD, start uint64) (uint32, error) { return mr.registerFor(pd, o.DMAH, start) }
+		handle, err = mr.registerFor(pd, o.DMAH, start)
+	} else {
+		handle, err = mr.register(pd, start)
 	}
-	handle, err := register(pd, start)
 	if err != nil {
 		mr.pin.Unpin()
-		drop(parents[1:]...)
 		return nil, pd.dev.mrError(op, mr.length, o.Access, err)
 	}
 	mr.adopt(pd.dev, kindMR, handle, mr, parents...)
@@ -245,17 +237,10 @@ func (pd *PD) RegDmabufMR(o DmabufOptions) (*MR, error) {
 
 // regDmabuf registers a dma-buf. add, if not nil, adds a driver's part to the command.
 func (pd *PD) regDmabuf(op string, o *DmabufOptions, add func(ioctl.RegDmabufMr)) (*MR, error) {
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
-	}
-	mr, err := pd.regDmabufHeld(op, o, add)
-	if err != nil {
-		pd.drop()
-	}
-	return mr, err
+	return create(op, []*object{pd.base()}, func() (*MR, error) { return pd.newDmabufMR(op, o, add) })
 }
 
-func (pd *PD) regDmabufHeld(op string, o *DmabufOptions, add func(ioctl.RegDmabufMr)) (*MR, error) {
+func (pd *PD) newDmabufMR(op string, o *DmabufOptions, add func(ioctl.RegDmabufMr)) (*MR, error) {
 	switch {
 	case o.FD < 0 || o.FD > math.MaxInt32:
 		return nil, invalid(op, "file descriptor %d is negative", o.FD)

@@ -20,17 +20,10 @@ import (
 // runtime.Pinner: the garbage collector doesn't see the device.
 func (pd *PD) RegImplicitMR(access AccessFlags) (*MR, error) {
 	const op = "reg implicit MR"
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
-	}
-	mr, err := pd.regImplicitHeld(op, access|AccessOnDemand)
-	if err != nil {
-		pd.drop()
-	}
-	return mr, err
+	return create(op, []*object{pd.base()}, func() (*MR, error) { return pd.newImplicitMR(op, access|AccessOnDemand) })
 }
 
-func (pd *PD) regImplicitHeld(op string, access AccessFlags) (*MR, error) {
+func (pd *PD) newImplicitMR(op string, access AccessFlags) (*MR, error) {
 	if err := access.check(op); err != nil {
 		return nil, err
 	}

@@ -33,17 +33,10 @@ func (mw *MW) base() *object {
 // AllocMW allocates a memory window (ibv_alloc_mw).
 func (pd *PD) AllocMW(t MWType) (*MW, error) {
 	const op = "alloc MW"
-	if err := hold(op, pd.base()); err != nil {
-		return nil, err
-	}
-	mw, err := pd.allocMWHeld(op, t)
-	if err != nil {
-		pd.drop()
-	}
-	return mw, err
+	return create(op, []*object{pd.base()}, func() (*MW, error) { return pd.newMW(op, t) })
 }
 
-func (pd *PD) allocMWHeld(op string, t MWType) (*MW, error) {
+func (pd *PD) newMW(op string, t MWType) (*MW, error) {
 	if t != MWType1 && t != MWType2 {
 		return nil, invalid(op, "type %d is neither 1 nor 2", t)
 	}

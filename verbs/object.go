@@ -81,6 +81,19 @@ func hold(op string, objects ...*object) error {
 	return nil
 }
 
+// create makes an object. It holds the parents while f runs. If f makes and adopts the object, they stay
+// held: they are the object's then.
+func create[T any](op string, parents []*object, f func() (T, error)) (T, error) {
+	if err := hold(op, parents...); err != nil {
+		return *new(T), err
+	}
+	x, err := f()
+	if err != nil {
+		drop(parents...)
+	}
+	return x, err
+}
+
 // usable returns why a verb can't use the object, or nil. The answer may be out of date at
 // once; hold makes it last.
 func (o *object) usable(op string) error {
@@ -127,20 +140,20 @@ func (o *object) adopt(d *Device, k kind, handle uint32, self member, parents ..
 	d.add(o, self)
 }
 
-// A heldError is the ErrBusy of a held object. It names the holders. Device.Close waits
+// A busyError is the ErrBusy of a held object. It names the holders. Device.Close waits
 // until verbs have dropped the object.
-type heldError struct{ holders string }
+type busyError struct{ holders string }
 
-func (e *heldError) Error() string { return ErrBusy.Error() + " by " + e.holders }
-func (e *heldError) Unwrap() error { return ErrBusy }
+func (e *busyError) Error() string { return ErrBusy.Error() + " by " + e.holders }
+func (e *busyError) Unwrap() error { return ErrBusy }
 
-func isHeld(err error) bool {
-	var e *heldError
+func isBusy(err error) bool {
+	var e *busyError
 	return errors.As(err, &e)
 }
 
-// held returns the error of Close for a held object.
-func (o *object) held() error {
+// busy returns the error of Close for a held object.
+func (o *object) busy() error {
 	o.dev.mu.Lock()
 	defer o.dev.mu.Unlock()
 	var counts [kinds]int
@@ -159,9 +172,9 @@ func (o *object) held() error {
 		}
 	}
 	if holders == nil {
-		return &heldError{"a call that has not returned"}
+		return &busyError{"a call that has not returned"}
 	}
-	return &heldError{strings.Join(holders, ", ")}
+	return &busyError{strings.Join(holders, ", ")}
 }
 
 // dependsOn reports whether the object can't exist without another one. The caller holds the
@@ -186,7 +199,7 @@ func (o *object) end(op string, destroy func() error, release func()) error {
 		if o.holds.Load() < 0 {
 			return nil
 		}
-		return opErr(op, o.kind.String(), o.held())
+		return opErr(op, o.kind.String(), o.busy())
 	}
 	if err := destroy(); err != nil {
 		if err = o.dev.failed(op, o.kind.String(), err); !errors.Is(err, ErrDeviceRemoved) {

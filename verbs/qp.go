@@ -172,22 +172,14 @@ func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 
 // createQP is CreateQP with extra options from a package for the driver's own verbs.
 func (pd *PD) createQP(op string, o QPOptions, extra any) (*QP, error) {
-	if err := hold(op, pd.base()); err != nil {
+	if err := pd.base().usable(op); err != nil {
 		return nil, err
 	}
-	defer pd.drop()
 	parents, err := pd.qpParents(op, &o)
 	if err != nil {
 		return nil, err
 	}
-	if err := hold(op, parents...); err != nil {
-		return nil, err
-	}
-	qp, err := pd.dev.createQPHeld(op, &o, extra, pd, nil, parents)
-	if err != nil {
-		drop(parents...)
-	}
-	return qp, err
+	return create(op, parents, func() (*QP, error) { return pd.dev.newQP(op, &o, extra, pd, nil, parents) })
 }
 
 // CreateQP creates an XRCRecv queue pair of the domain (ibv_create_qp). It has neither queues
@@ -195,32 +187,24 @@ func (pd *PD) createQP(op string, o QPOptions, extra any) (*QP, error) {
 // CreateFlags. Type may be left out.
 func (x *XRCD) CreateQP(o QPOptions) (*QP, error) {
 	const op = "create QP"
-	if err := hold(op, x.base()); err != nil {
-		return nil, err
-	}
-	qp, err := x.createQPHeld(op, &o)
-	if err != nil {
-		x.drop()
-	}
-	return qp, err
-}
-
-func (x *XRCD) createQPHeld(op string, o *QPOptions) (*QP, error) {
-	if o.Type == 0 {
-		o.Type = XRCRecv
-	}
-	if o.Type != XRCRecv {
-		return nil, invalid(op, "a %v QP is made on a PD, not on an XRCD", o.Type)
-	}
-	if o.SendCQ != nil || o.RecvCQ != nil || o.SRQ != nil {
-		return nil, invalid(op, "an XRCRecv QP takes neither CQs nor an SRQ")
-	}
-	return x.dev.createQPHeld(op, o, nil, nil, x, []*object{&x.object})
+	parents := []*object{x.base()}
+	return create(op, parents, func() (*QP, error) {
+		if o.Type == 0 {
+			o.Type = XRCRecv
+		}
+		if o.Type != XRCRecv {
+			return nil, invalid(op, "a %v QP is made on a PD, not on an XRCD", o.Type)
+		}
+		if o.SendCQ != nil || o.RecvCQ != nil || o.SRQ != nil {
+			return nil, invalid(op, "an XRCRecv QP takes neither CQs nor an SRQ")
+		}
+		return x.dev.newQP(op, &o, nil, nil, x, parents)
+	})
 }
 
 // qpParents returns the objects that a QP depends on, according to its type.
 func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
-	parents := []*object{&pd.object}
+	parents := []*object{pd.base()}
 	if o.Type == XRCRecv {
 		return nil, invalid(op, "an XRCRecv QP is made with XRCD.CreateQP")
 	}
@@ -244,8 +228,8 @@ func (pd *PD) qpParents(op string, o *QPOptions) ([]*object, error) {
 	return parents, nil
 }
 
-// createQPHeld creates a QP on a PD or an XRC domain.
-func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain *XRCD, parents []*object) (*QP, error) {
+// newQP creates a QP on a PD or an XRC domain.
+func (d *Device) newQP(op string, o *QPOptions, extra any, pd *PD, domain *XRCD, parents []*object) (*QP, error) {
 	device, err := d.checkQP(op, o)
 	if err != nil {
 		return nil, err
@@ -254,59 +238,11 @@ func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain
 	qp.batch.qp, qp.batch.n = qp, ended
 	qp.sendMu.single, qp.recvMu.single = o.SingleOwner, o.SingleOwner
 	qp.id = d.newID()
-
-	limits := o.Cap
-	limits.MaxSendSGE = entries(limits.MaxSendWR, limits.MaxSendSGE)
-	limits.MaxRecvSGE = entries(limits.MaxRecvWR, limits.MaxRecvSGE)
-	if o.SRQ != nil || !receives(o.Type) {
-		limits.MaxRecvWR, limits.MaxRecvSGE = 0, 0
-	}
-	if !sends(o.Type) {
-		limits.MaxSendWR, limits.MaxSendSGE, limits.MaxInlineData = 0, 0, 0
-	}
-	typ, driver := kernelType(o.Type)
-	init := provider.QPInit{
-		Type: typ, Driver: driver, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
-		MaxTSOHeader: uint32(o.MaxTSOHeader), Sign: o.SignWQEs, Single: o.SingleOwner,
-		Atomics: device.AtomicCap != AtomicNone, Checksums: device.DeviceCapFlags&DeviceRawIPCsum != 0,
-		Extra: extra,
-	}
-	if device.TSO.SupportedQPTs>>uint32(RawPacket)&1 != 0 {
-		init.MaxTSO = device.TSO.MaxTSO
-	}
-	if o.ScatterToCQE {
-		d.knowMemory()
-		init.Scatter = d.scatter
-	}
+	init := d.qpInit(o, device, extra)
 	cmd := ioctl.NewQpCreate()
 	defer cmd.Release()
 	handle := cmd.Handle()
-	if domain != nil {
-		cmd.XrcdHandle(domain.handle)
-	} else {
-		cmd.PdHandle(pd.handle)
-	}
-	if o.SendCQ != nil {
-		cmd.SendCqHandle(o.SendCQ.handle)
-		init.SendCQ = o.SendCQ.prov
-	}
-	if o.RecvCQ != nil {
-		cmd.RecvCqHandle(o.RecvCQ.handle)
-		init.RecvCQ = o.RecvCQ.prov
-	}
-	if o.SRQ != nil {
-		cmd.SrqHandle(o.SRQ.handle)
-		init.SRQ = o.SRQ.prov
-	}
-	cmd.UserHandle(qp.id)
-	cmd.Type(typ)
-	flags := uapi.IbUverbsQpCreateFlags(o.CreateFlags)
-	if o.SignalAll {
-		flags |= uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL
-	}
-	if flags != 0 {
-		cmd.Flags(flags)
-	}
+	qp.describe(cmd, o, domain)
 	granted := cmd.RespCap()
 	num := cmd.RespQpNum()
 	prov, err := d.prov.NewQP(cmd, &init)
@@ -337,6 +273,71 @@ func (d *Device) createQPHeld(op string, o *QPOptions, extra any, pd *PD, domain
 	qp.renumber(*num)
 	qp.setState(QPReset)
 	return qp, nil
+}
+
+// qpInit returns the options of a QP for the provider.
+func (d *Device) qpInit(o *QPOptions, device *DeviceAttr, extra any) provider.QPInit {
+	limits := o.Cap
+	limits.MaxSendSGE = entries(limits.MaxSendWR, limits.MaxSendSGE)
+	limits.MaxRecvSGE = entries(limits.MaxRecvWR, limits.MaxRecvSGE)
+	if o.SRQ != nil || !receives(o.Type) {
+		limits.MaxRecvWR, limits.MaxRecvSGE = 0, 0
+	}
+	if !sends(o.Type) {
+		limits.MaxSendWR, limits.MaxSendSGE, limits.MaxInlineData = 0, 0, 0
+	}
+	typ, driver := kernelType(o.Type)
+	init := provider.QPInit{
+		Type: typ, Driver: driver, DCKey: o.DCKey, Cap: limits.kernel(), SignalAll: o.SignalAll,
+		MaxTSOHeader: uint32(o.MaxTSOHeader), Sign: o.SignWQEs, Single: o.SingleOwner,
+		Atomics: device.AtomicCap != AtomicNone, Checksums: device.DeviceCapFlags&DeviceRawIPCsum != 0,
+		Extra: extra,
+	}
+	if device.TSO.SupportedQPTs>>uint32(RawPacket)&1 != 0 {
+		init.MaxTSO = device.TSO.MaxTSO
+	}
+	if o.ScatterToCQE {
+		d.knowMemory()
+		init.Scatter = d.scatter
+	}
+	if o.SendCQ != nil {
+		init.SendCQ = o.SendCQ.prov
+	}
+	if o.RecvCQ != nil {
+		init.RecvCQ = o.RecvCQ.prov
+	}
+	if o.SRQ != nil {
+		init.SRQ = o.SRQ.prov
+	}
+	return init
+}
+
+// describe fills the command that creates the QP, except for what the provider decides.
+func (qp *QP) describe(cmd ioctl.QpCreate, o *QPOptions, domain *XRCD) {
+	if domain != nil {
+		cmd.XrcdHandle(domain.handle)
+	} else {
+		cmd.PdHandle(qp.pd.handle)
+	}
+	if o.SendCQ != nil {
+		cmd.SendCqHandle(o.SendCQ.handle)
+	}
+	if o.RecvCQ != nil {
+		cmd.RecvCqHandle(o.RecvCQ.handle)
+	}
+	if o.SRQ != nil {
+		cmd.SrqHandle(o.SRQ.handle)
+	}
+	cmd.UserHandle(qp.id)
+	typ, _ := kernelType(o.Type)
+	cmd.Type(typ)
+	flags := uapi.IbUverbsQpCreateFlags(o.CreateFlags)
+	if o.SignalAll {
+		flags |= uapi.IB_UVERBS_QP_CREATE_SQ_SIG_ALL
+	}
+	if flags != 0 {
+		cmd.Flags(flags)
+	}
 }
 
 // entries returns the number of scatter/gather entries for the kernel.

@@ -93,10 +93,11 @@ func (qp *QP) Modify(a QPAttr, mask QPAttrMask) error {
 	if err := a.check(op, qp.dev, mask); err != nil {
 		return err
 	}
-	return qp.modifyHeld(op, &a, mask, from, to)
+	return qp.move(op, &a, mask, from, to)
 }
 
-func (qp *QP) modifyHeld(op string, a *QPAttr, mask QPAttrMask, from, to QPState) error {
+// move is Modify after its checks, under qp.modify.
+func (qp *QP) move(op string, a *QPAttr, mask QPAttrMask, from, to QPState) error {
 	cmd, req := qp.modifyCmd()
 	defer cmd.Release()
 	*req = uapi.IbUverbsModifyQp{

@@ -46,7 +46,7 @@ func TestModifyFields(t *testing.T) {
 	})
 	a := fullAttr()
 	all := QPAttrMask(uapi.IB_QP_ATTR_STANDARD_BITS)
-	if err := x.qp.modifyHeld("modify QP", &a, all, QPSQD, QPRTS); err != nil {
+	if err := x.qp.move("modify QP", &a, all, QPSQD, QPRTS); err != nil {
 		t.Fatal(err)
 	}
 	want := uapi.IbUverbsModifyQp{
@@ -63,7 +63,7 @@ func TestModifyFields(t *testing.T) {
 		t.Errorf("state %v, moved %v", x.qp.State(), q.moved)
 	}
 	// Paths and a state that the mask doesn't select are not in the command.
-	if err := x.qp.modifyHeld("modify QP", &a, QPAttrQKey, QPRTS, QPRTS); err != nil {
+	if err := x.qp.move("modify QP", &a, QPAttrQKey, QPRTS, QPRTS); err != nil {
 		t.Fatal(err)
 	}
 	if got.Dest != (uapi.IbUverbsQpDest{}) || got.AltDest != (uapi.IbUverbsQpDest{}) || got.AttrMask != uint32(QPAttrQKey) || len(dev.prov.(*fakeProvider).qps[0].moved) != 1 {

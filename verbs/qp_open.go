@@ -14,17 +14,10 @@ import (
 // QP.Query at the latest.
 func (x *XRCD) OpenQP(num uint32) (*QP, error) {
 	const op = "open QP"
-	if err := hold(op, x.base()); err != nil {
-		return nil, err
-	}
-	qp, err := x.openQPHeld(op, num)
-	if err != nil {
-		x.drop()
-	}
-	return qp, err
+	return create(op, []*object{x.base()}, func() (*QP, error) { return x.openQP(op, num) })
 }
 
-func (x *XRCD) openQPHeld(op string, num uint32) (*QP, error) {
+func (x *XRCD) openQP(op string, num uint32) (*QP, error) {
 	d := x.dev
 	opener, ok := d.prov.(provider.QPOpener)
 	if !ok {

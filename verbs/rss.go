@@ -52,17 +52,10 @@ func (d *Device) CreateIndirectionTable(wqs ...*WQ) (*IndirectionTable, error) {
 	for i, wq := range wqs {
 		parents[i] = wq.base()
 	}
-	if err := hold(op, parents...); err != nil {
-		return nil, err
-	}
-	t, err := d.createTableHeld(op, maker, parents)
-	if err != nil {
-		drop(parents...)
-	}
-	return t, err
+	return create(op, parents, func() (*IndirectionTable, error) { return d.newTable(op, maker, parents) })
 }
 
-func (d *Device) createTableHeld(op string, maker provider.WQMaker, wqs []*object) (*IndirectionTable, error) {
+func (d *Device) newTable(op string, maker provider.WQMaker, wqs []*object) (*IndirectionTable, error) {
 	if wqs[0].dev != d {
 		return nil, invalid(op, "the WQs belong to another Device")
 	}
@@ -153,20 +146,13 @@ type RSSOptions struct {
 func (pd *PD) CreateRSSQP(o RSSOptions) (*QP, error) {
 	const op = "create RSS QP"
 	parents := []*object{pd.base(), o.Table.base()}
-	if err := hold(op, parents...); err != nil {
-		return nil, err
-	}
-	qp, err := pd.createRSSQPHeld(op, &o, parents)
-	if err != nil {
-		drop(parents...)
-	}
-	return qp, err
+	return create(op, parents, func() (*QP, error) { return pd.newRSSQP(op, &o, parents) })
 }
 
 // toeplitzKey is the length of the Toeplitz hash's key.
 const toeplitzKey = 40
 
-func (pd *PD) createRSSQPHeld(op string, o *RSSOptions, parents []*object) (*QP, error) {
+func (pd *PD) newRSSQP(op string, o *RSSOptions, parents []*object) (*QP, error) {
 	d := pd.dev
 	maker, err := d.wqs(op)
 	if err != nil {

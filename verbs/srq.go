@@ -62,11 +62,10 @@ type SRQAttr struct {
 // CreateSRQ creates a shared receive queue (ibv_create_srq).
 func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
 	const op = "create SRQ"
-	if err := hold(op, pd.base()); err != nil {
+	if err := pd.base().usable(op); err != nil {
 		return nil, err
 	}
-	defer pd.drop()
-	parents := []*object{&pd.object}
+	parents := []*object{pd.base()}
 	if o.XRCD != nil {
 		parents = append(parents, &o.XRCD.object, o.CQ.base())
 	} else if o.TagMatching != (TagMatching{}) {
@@ -77,12 +76,8 @@ func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
 	} else if o.CQ != nil {
 		return nil, invalid(op, "only an XRC SRQ, or one that matches tags, has a CQ of its own")
 	}
-	if err := hold(op, parents...); err != nil {
-		return nil, err
-	}
-	srq, err := pd.createSRQHeld(op, &o, parents)
+	srq, err := create(op, parents, func() (*SRQ, error) { return pd.newSRQ(op, &o, parents) })
 	if err != nil {
-		drop(parents...)
 		return nil, err
 	}
 	if o.TagMatching != (TagMatching{}) {
@@ -94,7 +89,7 @@ func (pd *PD) CreateSRQ(o SRQOptions) (*SRQ, error) {
 	return srq, nil
 }
 
-func (pd *PD) createSRQHeld(op string, o *SRQOptions, parents []*object) (*SRQ, error) {
+func (pd *PD) newSRQ(op string, o *SRQOptions, parents []*object) (*SRQ, error) {
 	d := pd.dev
 	limits, err := d.deviceLimits()
 	if err != nil {

@@ -155,7 +155,7 @@ func (srq *SRQ) endTags() error {
 	qp := srq.tagQP
 	if qp != nil && !qp.closed() && srq.holds.Load() > 1 {
 		srq.mu.Unlock()
-		return opErr("destroy SRQ", srq.kind.String(), srq.held())
+		return opErr("destroy SRQ", srq.kind.String(), srq.busy())
 	}
 	tags := srq.tags
 	srq.tags = nil

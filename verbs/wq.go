@@ -83,17 +83,10 @@ func (d *Device) wqs(op string) (provider.WQMaker, error) {
 func (pd *PD) CreateWQ(o WQOptions) (*WQ, error) {
 	const op = "create WQ"
 	parents := []*object{pd.base(), o.CQ.base()}
-	if err := hold(op, parents...); err != nil {
-		return nil, err
-	}
-	wq, err := pd.createWQHeld(op, &o, parents)
-	if err != nil {
-		drop(parents...)
-	}
-	return wq, err
+	return create(op, parents, func() (*WQ, error) { return pd.newWQ(op, &o, parents) })
 }
 
-func (pd *PD) createWQHeld(op string, o *WQOptions, parents []*object) (*WQ, error) {
+func (pd *PD) newWQ(op string, o *WQOptions, parents []*object) (*WQ, error) {
 	d := pd.dev
 	maker, err := d.wqs(op)
 	if err != nil {

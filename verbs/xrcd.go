@@ -26,7 +26,7 @@ func (d *Device) OpenXRCD() (*XRCD, error) {
 		return nil, err
 	}
 	defer d.done()
-	return d.openXRCDHeld(op, -1)
+	return d.newXRCD(op, -1)
 }
 
 // OpenSharedXRCD opens the XRC domain that belongs to a file. All processes that open the
@@ -47,13 +47,13 @@ func (d *Device) OpenSharedXRCD(f *os.File) (*XRCD, error) {
 	var x *XRCD
 	var openErr error
 	// Control keeps the file open until the kernel holds it.
-	if err := raw.Control(func(fd uintptr) { x, openErr = d.openXRCDHeld(op, int32(fd)) }); err != nil {
+	if err := raw.Control(func(fd uintptr) { x, openErr = d.newXRCD(op, int32(fd)) }); err != nil {
 		return nil, invalid(op, "%v", err)
 	}
 	return x, openErr
 }
 
-func (d *Device) openXRCDHeld(op string, fd int32) (*XRCD, error) {
+func (d *Device) newXRCD(op string, fd int32) (*XRCD, error) {
 	cmd := ioctl.NewWriteOpenXrcd()
 	defer cmd.Release()
 	cmd.Req.Fd, cmd.Req.Oflags = uint32(fd), uint32(os.O_CREATE)
