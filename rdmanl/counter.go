@@ -136,32 +136,14 @@ type QPCounter struct {
 	Owner                          // of its QPs, with AutoPID
 }
 
-func decodeQPCounter(d *decoder, b []byte) QPCounter {
-	var c QPCounter
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		switch kind {
-		case uapi.RDMA_NLDEV_ATTR_STAT_COUNTER_ID:
-			c.ID, known = d.u32(v), true
-		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
-			c.Port = d.u32(v)
-		case uapi.RDMA_NLDEV_ATTR_STAT_MODE:
-			c.Mode = Some(CounterMode(d.u32(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
-			c.QPType = Some(ib.QPType(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_QP:
-			d.each(v, func(_ uint16, entry []byte) {
-				d.each(entry, func(kind uint16, v []byte) {
-					if kind == uapi.RDMA_NLDEV_ATTR_RES_LQPN {
-						c.QPs = append(c.QPs, d.u32(v))
-					}
-				})
-			})
-		default:
-			c.decode(d, kind, v)
-		}
-	})
-	d.need(known, "a counter without an ID")
+func decodeQPCounter(d *decoder, b []byte) (c QPCounter) {
+	d.object(b, "a counter without an ID", &c.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_STAT_COUNTER_ID, &c.ID},
+		field{uapi.RDMA_NLDEV_ATTR_PORT_INDEX, &c.Port},
+		field{uapi.RDMA_NLDEV_ATTR_STAT_MODE, &c.Mode},
+		field{uapi.RDMA_NLDEV_ATTR_RES_TYPE, &c.QPType},
+		field{uapi.RDMA_NLDEV_ATTR_RES_QP, &c.QPs},
+	)
 	c.Counters = decodeCounters(d, b)
 	return c
 }

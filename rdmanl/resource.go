@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -77,14 +78,75 @@ type DriverAttr struct {
 	Hex   bool   // a number that people read in hexadecimal
 }
 
-func (o *Owner) decode(d *decoder, kind uint16, v []byte) {
-	switch kind {
-	case uapi.RDMA_NLDEV_ATTR_RES_PID:
-		o.PID = Some(d.u32(v))
-	case uapi.RDMA_NLDEV_ATTR_RES_KERN_NAME:
-		o.Kernel = Some(d.text(v))
-	case uapi.RDMA_NLDEV_ATTR_DRIVER:
-		o.Driver = decodeDriver(d, v)
+// A field is an attribute of an object, and where its value goes: a pointer of a type that
+// decoder.store knows.
+type field struct {
+	kind uint16
+	to   any
+}
+
+// object decodes an object. The first field identifies it, so the kernel must send that one.
+func (d *decoder) object(b []byte, missing string, o *Owner, fields ...field) {
+	fields = append(fields,
+		field{uapi.RDMA_NLDEV_ATTR_RES_PID, &o.PID},
+		field{uapi.RDMA_NLDEV_ATTR_RES_KERN_NAME, &o.Kernel},
+		field{uapi.RDMA_NLDEV_ATTR_DRIVER, &o.Driver},
+	)
+	identified := false
+	d.each(b, func(kind uint16, v []byte) {
+		if i := slices.IndexFunc(fields, func(f field) bool { return f.kind == kind }); i >= 0 {
+			d.store(fields[i].to, v)
+			identified = identified || i == 0
+		}
+	})
+	d.need(identified, "%s", missing)
+}
+
+// store decodes a value to a field of an object.
+func (d *decoder) store(to any, v []byte) {
+	switch to := to.(type) {
+	case *uint32:
+		*to = d.u32(v)
+	case *Optional[uint32]:
+		*to = Some(d.u32(v))
+	case *Optional[uint64]:
+		*to = Some(d.u64(v))
+	case *Optional[bool]:
+		*to = Some(d.u8(v) != 0)
+	case *Optional[string]:
+		*to = Some(d.text(v))
+	case *Optional[ib.QPType]:
+		*to = Some(ib.QPType(d.u8(v)))
+	case *Optional[ib.QPState]:
+		*to = Some(ib.QPState(d.u8(v)))
+	case *Optional[ib.MigState]:
+		*to = Some(ib.MigState(d.u8(v)))
+	case *Optional[PollContext]:
+		*to = Some(PollContext(d.u8(v)))
+	case *Optional[SRQType]:
+		*to = Some(SRQType(d.u8(v)))
+	case *Optional[CMState]:
+		*to = Some(CMState(d.u8(v)))
+	case *Optional[PortSpace]:
+		*to = Some(PortSpace(d.u32(v)))
+	case *Optional[CounterMode]:
+		*to = Some(CounterMode(d.u32(v)))
+	case *Optional[netip.AddrPort]:
+		*to = decodeAddress(d, v)
+	case *[]uint32: // the numbers of QPs
+		d.each(v, func(_ uint16, entry []byte) {
+			d.each(entry, func(kind uint16, v []byte) {
+				if kind == uapi.RDMA_NLDEV_ATTR_RES_LQPN {
+					*to = append(*to, d.u32(v))
+				}
+			})
+		})
+	case *[]QPRange:
+		d.each(v, func(_ uint16, entry []byte) { *to = append(*to, decodeRange(d, entry)) })
+	case *[]DriverAttr:
+		*to = decodeDriver(d, v)
+	default:
+		panic(fmt.Sprintf("rdmanl: a field of the type %T", to))
 	}
 }
 
@@ -138,36 +200,19 @@ type QP struct {
 	Owner
 }
 
-func decodeQP(d *decoder, b []byte) QP {
-	var q QP
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		switch kind {
-		case uapi.RDMA_NLDEV_ATTR_RES_LQPN:
-			q.Number, known = d.u32(v), true
-		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
-			q.Port = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_RQPN:
-			q.RemoteQPN = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
-			q.Type = Some(ib.QPType(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_SUBTYPE:
-			q.Subtype = Some(d.text(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_STATE:
-			q.State = Some(ib.QPState(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_RQ_PSN:
-			q.RQPSN = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_SQ_PSN:
-			q.SQPSN = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE:
-			q.PathMig = Some(ib.MigState(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
-			q.PD = Some(d.u32(v))
-		default:
-			q.decode(d, kind, v)
-		}
-	})
-	d.need(known, "a QP without a number")
+func decodeQP(d *decoder, b []byte) (q QP) {
+	d.object(b, "a QP without a number", &q.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_RES_LQPN, &q.Number},
+		field{uapi.RDMA_NLDEV_ATTR_PORT_INDEX, &q.Port},
+		field{uapi.RDMA_NLDEV_ATTR_RES_RQPN, &q.RemoteQPN},
+		field{uapi.RDMA_NLDEV_ATTR_RES_TYPE, &q.Type},
+		field{uapi.RDMA_NLDEV_ATTR_RES_SUBTYPE, &q.Subtype},
+		field{uapi.RDMA_NLDEV_ATTR_RES_STATE, &q.State},
+		field{uapi.RDMA_NLDEV_ATTR_RES_RQ_PSN, &q.RQPSN},
+		field{uapi.RDMA_NLDEV_ATTR_RES_SQ_PSN, &q.SQPSN},
+		field{uapi.RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, &q.PathMig},
+		field{uapi.RDMA_NLDEV_ATTR_RES_PDN, &q.PD},
+	)
 	return q
 }
 
@@ -182,28 +227,15 @@ type CQ struct {
 	Owner
 }
 
-func decodeCQ(d *decoder, b []byte) CQ {
-	var c CQ
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		switch kind {
-		case uapi.RDMA_NLDEV_ATTR_RES_CQN:
-			c.ID, known = d.u32(v), true
-		case uapi.RDMA_NLDEV_ATTR_RES_CQE:
-			c.Entries = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_USECNT:
-			c.Users = Some(d.u64(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_POLL_CTX:
-			c.PollCtx = Some(PollContext(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_DEV_DIM:
-			c.DIM = Some(d.u8(v) != 0)
-		case uapi.RDMA_NLDEV_ATTR_RES_CTXN:
-			c.Context = Some(d.u32(v))
-		default:
-			c.decode(d, kind, v)
-		}
-	})
-	d.need(known, "a CQ without an ID")
+func decodeCQ(d *decoder, b []byte) (c CQ) {
+	d.object(b, "a CQ without an ID", &c.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_RES_CQN, &c.ID},
+		field{uapi.RDMA_NLDEV_ATTR_RES_CQE, &c.Entries},
+		field{uapi.RDMA_NLDEV_ATTR_RES_USECNT, &c.Users},
+		field{uapi.RDMA_NLDEV_ATTR_RES_POLL_CTX, &c.PollCtx},
+		field{uapi.RDMA_NLDEV_ATTR_DEV_DIM, &c.DIM},
+		field{uapi.RDMA_NLDEV_ATTR_RES_CTXN, &c.Context},
+	)
 	return c
 }
 
@@ -219,28 +251,15 @@ type MR struct {
 	Owner
 }
 
-func decodeMR(d *decoder, b []byte) MR {
-	var m MR
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		switch kind {
-		case uapi.RDMA_NLDEV_ATTR_RES_MRN:
-			m.ID, known = d.u32(v), true
-		case uapi.RDMA_NLDEV_ATTR_RES_RKEY:
-			m.RKey = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_LKEY:
-			m.LKey = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_IOVA:
-			m.IOVA = Some(d.u64(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_MRLEN:
-			m.Length = Some(d.u64(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
-			m.PD = Some(d.u32(v))
-		default:
-			m.decode(d, kind, v)
-		}
-	})
-	d.need(known, "an MR without an ID")
+func decodeMR(d *decoder, b []byte) (m MR) {
+	d.object(b, "an MR without an ID", &m.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_RES_MRN, &m.ID},
+		field{uapi.RDMA_NLDEV_ATTR_RES_RKEY, &m.RKey},
+		field{uapi.RDMA_NLDEV_ATTR_RES_LKEY, &m.LKey},
+		field{uapi.RDMA_NLDEV_ATTR_RES_IOVA, &m.IOVA},
+		field{uapi.RDMA_NLDEV_ATTR_RES_MRLEN, &m.Length},
+		field{uapi.RDMA_NLDEV_ATTR_RES_PDN, &m.PD},
+	)
 	return m
 }
 
@@ -254,26 +273,14 @@ type PD struct {
 	Owner
 }
 
-func decodePD(d *decoder, b []byte) PD {
-	var p PD
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		switch kind {
-		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
-			p.ID, known = d.u32(v), true
-		case uapi.RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY:
-			p.LocalDMALKey = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_USECNT:
-			p.Users = Some(d.u64(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_UNSAFE_GLOBAL_RKEY:
-			p.UnsafeGlobalRKey = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_CTXN:
-			p.Context = Some(d.u32(v))
-		default:
-			p.decode(d, kind, v)
-		}
-	})
-	d.need(known, "a PD without an ID")
+func decodePD(d *decoder, b []byte) (p PD) {
+	d.object(b, "a PD without an ID", &p.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_RES_PDN, &p.ID},
+		field{uapi.RDMA_NLDEV_ATTR_RES_LOCAL_DMA_LKEY, &p.LocalDMALKey},
+		field{uapi.RDMA_NLDEV_ATTR_RES_USECNT, &p.Users},
+		field{uapi.RDMA_NLDEV_ATTR_RES_UNSAFE_GLOBAL_RKEY, &p.UnsafeGlobalRKey},
+		field{uapi.RDMA_NLDEV_ATTR_RES_CTXN, &p.Context},
+	)
 	return p
 }
 
@@ -283,17 +290,10 @@ type Context struct {
 	Owner
 }
 
-func decodeContext(d *decoder, b []byte) Context {
-	var c Context
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		if kind == uapi.RDMA_NLDEV_ATTR_RES_CTXN {
-			c.ID, known = d.u32(v), true
-			return
-		}
-		c.decode(d, kind, v)
-	})
-	d.need(known, "a context without an ID")
+func decodeContext(d *decoder, b []byte) (c Context) {
+	d.object(b, "a context without an ID", &c.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_RES_CTXN, &c.ID},
+	)
 	return c
 }
 
@@ -312,26 +312,14 @@ type QPRange struct {
 	First, Last uint32 // their numbers
 }
 
-func decodeSRQ(d *decoder, b []byte) SRQ {
-	var s SRQ
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		switch kind {
-		case uapi.RDMA_NLDEV_ATTR_RES_SRQN:
-			s.ID, known = d.u32(v), true
-		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
-			s.Type = Some(SRQType(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_QP:
-			d.each(v, func(_ uint16, entry []byte) { s.QPs = append(s.QPs, decodeRange(d, entry)) })
-		case uapi.RDMA_NLDEV_ATTR_RES_PDN:
-			s.PD = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_CQN:
-			s.CQ = Some(d.u32(v))
-		default:
-			s.decode(d, kind, v)
-		}
-	})
-	d.need(known, "an SRQ without an ID")
+func decodeSRQ(d *decoder, b []byte) (s SRQ) {
+	d.object(b, "an SRQ without an ID", &s.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_RES_SRQN, &s.ID},
+		field{uapi.RDMA_NLDEV_ATTR_RES_TYPE, &s.Type},
+		field{uapi.RDMA_NLDEV_ATTR_RES_QP, &s.QPs},
+		field{uapi.RDMA_NLDEV_ATTR_RES_PDN, &s.PD},
+		field{uapi.RDMA_NLDEV_ATTR_RES_CQN, &s.CQ},
+	)
 	return s
 }
 
@@ -366,32 +354,17 @@ type CMID struct {
 	Owner
 }
 
-func decodeCMID(d *decoder, b []byte) CMID {
-	var c CMID
-	known := false
-	d.each(b, func(kind uint16, v []byte) {
-		switch kind {
-		case uapi.RDMA_NLDEV_ATTR_RES_CM_IDN:
-			c.ID, known = d.u32(v), true
-		case uapi.RDMA_NLDEV_ATTR_PORT_INDEX:
-			c.Port = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_LQPN:
-			c.QPN = Some(d.u32(v))
-		case uapi.RDMA_NLDEV_ATTR_RES_TYPE:
-			c.QPType = Some(ib.QPType(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_STATE:
-			c.State = Some(CMState(d.u8(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_PS:
-			c.PortSpace = Some(PortSpace(d.u32(v)))
-		case uapi.RDMA_NLDEV_ATTR_RES_SRC_ADDR:
-			c.Source = decodeAddress(d, v)
-		case uapi.RDMA_NLDEV_ATTR_RES_DST_ADDR:
-			c.Dest = decodeAddress(d, v)
-		default:
-			c.decode(d, kind, v)
-		}
-	})
-	d.need(known, "an ID of the connection manager without a number")
+func decodeCMID(d *decoder, b []byte) (c CMID) {
+	d.object(b, "an ID of the connection manager without a number", &c.Owner,
+		field{uapi.RDMA_NLDEV_ATTR_RES_CM_IDN, &c.ID},
+		field{uapi.RDMA_NLDEV_ATTR_PORT_INDEX, &c.Port},
+		field{uapi.RDMA_NLDEV_ATTR_RES_LQPN, &c.QPN},
+		field{uapi.RDMA_NLDEV_ATTR_RES_TYPE, &c.QPType},
+		field{uapi.RDMA_NLDEV_ATTR_RES_STATE, &c.State},
+		field{uapi.RDMA_NLDEV_ATTR_RES_PS, &c.PortSpace},
+		field{uapi.RDMA_NLDEV_ATTR_RES_SRC_ADDR, &c.Source},
+		field{uapi.RDMA_NLDEV_ATTR_RES_DST_ADDR, &c.Dest},
+	)
 	return c
 }
 
