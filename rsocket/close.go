@@ -23,7 +23,7 @@ const (
 func (c *Conn) SetLinger(sec int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.phase != connOpen {
 		return c.opErr("set", net.ErrClosed)
 	}
 	c.linger = max(sec, -1)
@@ -38,17 +38,17 @@ func (c *Conn) Close() error {
 		return net.ErrClosed
 	}
 	c.mu.Lock()
-	if c.closed {
+	if c.phase != connOpen {
 		c.mu.Unlock()
 		return c.opErr("close", net.ErrClosed)
 	}
-	c.closed = true
+	c.phase = connClosing
 	linger := c.linger
 	if linger != 0 && c.err == nil {
 		// Sent also if the peer has left: librdmacm waits for an acknowledgement of its last message, or for
 		// this message. Soft-RoCE reports a message before it acknowledges it, and acknowledges nothing once
 		// the QP is gone.
-		c.control(ctlDisconnect)
+		c.postControl(ctlDisconnect)
 	}
 	if c.keepalive != nil {
 		c.keepalive.Stop()
@@ -85,12 +85,12 @@ var releasing = make(chan struct{}, 16)
 func (c *Conn) finish(try time.Duration) error {
 	if try > 0 {
 		c.mu.Lock()
-		c.end.due.set(time.Now().Add(try))
-		if c.left {
+		c.end.deadline.set(time.Now().Add(try))
+		if c.out.refused {
 			c.answer()
 		}
-		_ = c.await(&c.end, func(c *Conn) (bool, error) { return c.over(), nil })
-		c.end.due.set(time.Time{})
+		_ = c.await(&c.end, func(c *Conn) (bool, error) { return c.flushed(), nil })
+		c.end.deadline.set(time.Time{})
 		c.mu.Unlock()
 	}
 	releasing <- struct{}{}
@@ -99,18 +99,18 @@ func (c *Conn) finish(try time.Duration) error {
 	c.fail(net.ErrClosed) // unless it has failed
 	c.mu.Unlock()
 	// Calls that have begun end now, because the connection is closed. Later calls don't use the released
-	// objects. Lock one turn at a time, so that nothing waits for a turn while it holds another.
+	// objects. Lock one callMu at a time, so that nothing waits for one while it holds another.
 	for _, s := range []*side{&c.rd, &c.wr, &c.lent} {
-		s.turn.Lock()
-		s.due.set(time.Time{})
-		s.turn.Unlock()
+		s.callMu.Lock()
+		s.deadline.set(time.Time{})
+		s.callMu.Unlock()
 	}
 	c.mu.Lock()
-	c.dead = true
+	c.phase = connReleased
 	c.mu.Unlock()
 	err := c.release()
 	return errors.Join(err, c.unmanage())
 }
 
 // answer leaves a little time for the last message, because the peer has left.
-func (c *Conn) answer() { c.end.due.set(time.Now().Add(answering)) }
+func (c *Conn) answer() { c.end.deadline.set(time.Now().Add(answering)) }

@@ -11,6 +11,15 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
+// A phase is how far the caller has ended a connection.
+type phase uint8
+
+const (
+	connOpen     phase = iota
+	connClosing        // after Close: written data is still sent
+	connReleased       // the memory and the queues are being released
+)
+
 // A Conn is one end of a connection. It is a net.Conn, whose bytes go over RDMA. Its methods are
 // safe for concurrent use.
 //
@@ -32,42 +41,33 @@ type Conn struct {
 	rd, wr, end side // waiters for data, for room, and for the end
 	lent        side // the WriteMR that waits until its memory is free, or for its turn to write
 
-	armed     atomic.Bool // the CQ will report its next completion
-	owing     atomic.Bool // the event handler must give credits to the peer
-	keepalive *time.Timer
-	ended     chan struct{} // closed when err is set
+	armed      atomic.Bool // the CQ will report its next completion
+	creditsDue atomic.Bool // the event handler must give credits to the peer
+	keepalive  *time.Timer
+	ended      chan struct{} // closed when err is set
 
-	mu      mutex // protects all fields below; held briefly
+	mu       mutex // protects all fields below; held briefly
+	phase    phase
+	err      error // why the connection has ended
+	cqFailed bool  // the CQ will have no more completions
+	linger   int   // SetLinger
+
 	in      inbound
 	out     outbound
+	copying bool // a Read copies from the ring
 	targets targets
 	order   byteOrder // of the peer
 	peer    sge       // the peer's list of targets
 	entry   uint32    // the entry to write next
 
-	places   int    // free places in the send queue for data
-	space    int    // free bytes in the send buffer
-	fillAt   int    // where the next byte goes in the send buffer
-	quietWRs uint64 // requests and bytes since the last signaled request
-	quietLen uint64
-	lending  int  // requests with a caller's memory, in the send queue
-	granting int  // credit messages in the send queue
-	asking   bool // a keepalive is in the send queue
-
-	up      bool  // the handshake is over
-	hush    bool  // this side may not send yet: see iwarp
-	late    uint8 // a bit for each control message that waits for the end of hush
-	noRead  bool  // CloseRead
-	copying bool  // a Read copies from the ring
-	noWrite bool  // CloseWrite
-	closed  bool  // Close
-	eof     bool  // the peer sends no more
-	left    bool  // the peer receives no more
-	parted  bool  // ctlDisconnect has arrived at the peer
-	dead    bool  // the memory is being released
-	broken  bool  // the CQ will have no more completions
-	err     error
-	linger  int // SetLinger
+	slots         int    // free slots in the send queue for data
+	space         int    // free bytes in the send buffer
+	fillAt        int    // where the next byte goes in the send buffer
+	unsignaledWRs uint64 // requests and bytes since the last signaled request
+	unsignaledLen uint64
+	lentWRs       int  // requests with a caller's memory, in the send queue
+	creditWRs     int  // credit messages in the send queue
+	probing       bool // a keepalive is in the send queue
 
 	theirs []mapping   // the peer's mapped memory, for WriteAt
 	ours   []*verbs.MR // memory mapped for the peer
@@ -76,7 +76,7 @@ type Conn struct {
 	recvs  [recvBatch]verbs.RecvWR
 	sgl    [1]verbs.SGE
 	small  [sgeLen]byte
-	single [1][]byte // under wr.turn
+	single [1][]byte // under wr.callMu
 }
 
 // LocalAddr returns the address of this end, a *net.TCPAddr.
@@ -103,59 +103,68 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(&c.wr,
 
 func (c *Conn) setDeadline(s *side, t time.Time) error {
 	c.mu.Lock()
-	closed := c.closed
+	phase := c.phase
 	c.mu.Unlock()
-	if closed {
+	if phase != connOpen {
 		return c.opErr("set", net.ErrClosed)
 	}
-	s.due.set(t)
+	s.deadline.set(t)
 	return nil
 }
 
 // hasData reports whether Read need not wait.
 func (c *Conn) hasData() (bool, error) {
 	switch {
-	case c.closed:
+	case c.phase != connOpen:
 		return false, net.ErrClosed
-	case c.noRead:
+	case c.in.dropped:
 		return false, io.EOF
 	case c.in.unread > 0:
 		return true, nil
-	case c.eof:
+	case c.in.ended:
 		return false, io.EOF
 	}
 	return false, c.err
 }
 
-// hasLast reports whether there is something to read on a connection that has ended.
-func (c *Conn) hasLast() bool {
+// hasUnread reports whether there is something to read on a connection that has ended.
+func (c *Conn) hasUnread() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.in.unread > 0
 }
 
-// hasRoom reports whether Write can send a message. It takes the peer's next target if need be; a bad target
-// ends the connection.
+// hasRoom reports whether Write can send a message.
 func (c *Conn) hasRoom() (bool, error) {
-	if err := c.writable(); err != nil {
-		return false, err
-	}
-	if c.out.target.length == 0 {
-		if target, ok := c.targets.take(c.out.next); ok {
-			if !target.fits() {
-				return false, c.fail(violation("a target of %d bytes at %#x", target.length, target.addr))
-			}
-			c.out.target = target
-			c.out.next = (c.out.next + 1) % entries
-		}
-	}
-	return !c.hush && c.out.room() > 0 && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), nil
+	ok, err := c.hasSlot()
+	return ok && c.hasBuffer(), err
 }
 
-// hasPlace is hasRoom for a message from a caller's memory, which needs no space in the send buffer.
-func (c *Conn) hasPlace() (bool, error) {
-	_, err := c.hasRoom()
-	return err == nil && !c.hush && c.out.room() > 0 && c.places > 0, err
+// hasSlot is hasRoom for a message from a caller's memory, which needs no space in the send buffer.
+func (c *Conn) hasSlot() (bool, error) {
+	err := c.writable()
+	return err == nil && !c.out.blocked && c.out.room() > 0 && c.slots > 0, err
+}
+
+// hasBuffer reports whether the send buffer has enough free space for Write to go on.
+func (c *Conn) hasBuffer() bool { return c.space >= min(lowWater, c.o.SendBuffer/2) }
+
+// takeTarget takes the peer's next target, if the last one is full and this side still writes. A bad
+// target ends the connection.
+func (c *Conn) takeTarget() {
+	if c.out.target.length > 0 || c.writable() != nil {
+		return
+	}
+	target, ok := c.targets.take(c.out.next)
+	if !ok {
+		return
+	}
+	if !target.fits() {
+		c.fail(violation("a target of %d bytes at %#x", target.length, target.addr))
+		return
+	}
+	c.out.target = target
+	c.out.next = (c.out.next + 1) % entries
 }
 
 // lowWater is the free space in the send buffer that Write waits for. With less, it would send many short
@@ -164,13 +173,13 @@ const lowWater = 2048
 
 func (c *Conn) writable() error {
 	switch {
-	case c.closed:
+	case c.phase != connOpen:
 		return net.ErrClosed
-	case c.noWrite:
+	case c.out.shut:
 		return errPipe
 	case c.err != nil:
 		return c.err
-	case c.left:
+	case c.out.refused:
 		return errReset
 	}
 	return nil
@@ -179,12 +188,12 @@ func (c *Conn) writable() error {
 // Read reads bytes that have arrived, and waits if there are none. After the peer's last byte it returns
 // io.EOF.
 func (c *Conn) Read(b []byte) (int, error) {
-	c.rd.turn.Lock()
-	defer c.rd.turn.Unlock()
+	c.rd.callMu.Lock()
+	defer c.rd.callMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(b) == 0 {
-		if c.closed {
+		if c.phase != connOpen {
 			return 0, c.opErr("read", net.ErrClosed)
 		}
 		return 0, nil
@@ -219,8 +228,8 @@ func (c *Conn) readErr(err error) error {
 
 // Write sends b. It returns when the last byte is in the send buffer, or on its way.
 func (c *Conn) Write(b []byte) (int, error) {
-	c.wr.turn.Lock()
-	defer c.wr.turn.Unlock()
+	c.wr.callMu.Lock()
+	defer c.wr.callMu.Unlock()
 	c.single[0] = b
 	n, err := c.write(c.single[:])
 	c.single[0] = nil
@@ -230,8 +239,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 // WriteBuffers sends the buffers as if they were one, and removes from them what it has sent. It is
 // writev for a Conn: net.Buffers.WriteTo calls Write for each buffer.
 func (c *Conn) WriteBuffers(bufs *net.Buffers) (int64, error) {
-	c.wr.turn.Lock()
-	defer c.wr.turn.Unlock()
+	c.wr.callMu.Lock()
+	defer c.wr.callMu.Unlock()
 	list := *bufs
 	n, err := c.write(list)
 	for left := n; len(list) > 0; list = list[1:] {
@@ -251,7 +260,7 @@ const (
 	longMessage  = 64 << 10
 )
 
-// write sends the buffers. The caller has wr.turn.
+// write sends the buffers. The caller has wr.callMu.
 func (c *Conn) write(bufs [][]byte) (n int64, err error) {
 	left := int64(0)
 	for _, b := range bufs {
@@ -295,7 +304,8 @@ func (c *Conn) write(bufs [][]byte) (n int64, err error) {
 				return n, c.opErr("write", err)
 			}
 		}
-		if err := c.send(m, inline); err != nil {
+		wr := c.request(m, inline)
+		if err := c.postData(&wr, m); err != nil {
 			return n, c.opErr("write", err)
 		}
 		n, left = n+int64(m), left-int64(m)
@@ -310,16 +320,9 @@ func (c *Conn) piece(n int) int {
 	return min(n, c.out.room(), c.space, c.o.SendBuffer-c.fillAt)
 }
 
-// send posts a message with n bytes: the inline ones, or the next ones in the send buffer. The
-// caller has checked that there is room. Not every request is signaled. But when Write waits for
-// space or for places, an earlier request is signaled, because unsignaled ones in a row take
-// about a quarter of them at most.
-func (c *Conn) send(n int, inline []byte) error {
-	wr := c.request(n, inline)
-	return c.post(&wr, n)
-}
-
-// request returns a request with n bytes: the inline ones, or the next ones in the send buffer.
+// request returns a request with n bytes: the inline ones, or the next ones in the send buffer, which
+// has room for them. Not every request is signaled. But when Write waits for space or for slots, an
+// earlier request is signaled, because unsignaled ones in a row take about a quarter of them at most.
 func (c *Conn) request(n int, inline []byte) verbs.SendWR {
 	wr := verbs.SendWR{WRID: wridData}
 	if inline != nil {
@@ -328,37 +331,41 @@ func (c *Conn) request(n int, inline []byte) verbs.SendWR {
 		c.sgl[0] = c.memory.SGE(c.fillAt, n)
 		wr.SGL = c.sgl[:]
 		c.space -= n
-		c.quietLen += uint64(n)
+		c.unsignaledLen += uint64(n)
 		if c.fillAt += n; c.fillAt == c.o.SendBuffer {
 			c.fillAt = 0
 		}
 	}
-	if c.quietWRs >= uint64(c.o.SendQueue/4) || c.quietLen > uint64(c.o.SendBuffer/4) {
+	if c.unsignaledWRs >= uint64(c.o.SendQueue/4) || c.unsignaledLen > uint64(c.o.SendBuffer/4) {
 		wr.Flags = verbs.SendSignaled
 	}
 	return wr
 }
 
-// post posts a message with n bytes of data.
-func (c *Conn) post(wr *verbs.SendWR, n int) error {
+// postData posts a message with n bytes of data, and takes the next target if this one is full.
+func (c *Conn) postData(wr *verbs.SendWR, n int) error {
 	addr, key := c.out.write(n)
 	wr.Opcode, wr.Imm, wr.Remote = verbs.OpRDMAWriteImm, message(msgData, uint32(n)), verbs.Remote{Addr: addr, RKey: key}
-	return c.queue(wr)
-}
-
-// queue posts a request that takes one of the places for data.
-func (c *Conn) queue(wr *verbs.SendWR) error {
-	c.places--
-	c.quietWRs++
-	wr.WRID |= c.quietWRs<<32 | c.quietLen
-	if wr.Flags&verbs.SendSignaled != 0 {
-		c.quietWRs, c.quietLen = 0, 0
+	if err := c.postInSlot(wr); err != nil {
+		return err
 	}
-	return c.tell(wr)
+	c.takeTarget()
+	return nil
 }
 
-// tell posts a request. Over iWARP, it posts a message (a write with immediate data) as iWARP needs it.
-func (c *Conn) tell(wr *verbs.SendWR) (err error) {
+// postInSlot posts a request that takes one of the slots for data.
+func (c *Conn) postInSlot(wr *verbs.SendWR) error {
+	c.slots--
+	c.unsignaledWRs++
+	wr.WRID |= c.unsignaledWRs<<32 | c.unsignaledLen
+	if wr.Flags&verbs.SendSignaled != 0 {
+		c.unsignaledWRs, c.unsignaledLen = 0, 0
+	}
+	return c.post(wr)
+}
+
+// post posts a request. Over iWARP, it posts a message (a write with immediate data) as iWARP needs it.
+func (c *Conn) post(wr *verbs.SendWR) (err error) {
 	if c.iwarp != nil && wr.Opcode == verbs.OpRDMAWriteImm {
 		err = c.iwarp.post(c.qp, wr, c.order)
 	} else {
@@ -379,16 +386,16 @@ func (c *Conn) CloseWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.closed:
+	case c.phase != connOpen:
 		return c.opErr("close", net.ErrClosed)
-	case c.noWrite:
+	case c.out.shut:
 		return nil
-	case c.err != nil && !c.left:
+	case c.err != nil && !c.out.refused:
 		return c.opErr("close", &lostError{syscall.ENOTCONN, c.err})
 	}
-	c.noWrite = true
-	if !c.left {
-		c.control(ctlShutdown)
+	c.out.shut = true
+	if !c.out.refused {
+		c.postControl(ctlShutdown)
 		c.process()
 	}
 	c.wr.signal()
@@ -400,10 +407,10 @@ func (c *Conn) CloseWrite() error {
 func (c *Conn) CloseRead() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
+	if c.phase != connOpen {
 		return c.opErr("close", net.ErrClosed)
 	}
-	c.noRead = true
+	c.in.dropped = true
 	c.rd.signal()
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 func TestDeadline(t *testing.T) {
 	var d deadline
 	d.init()
-	told := func() bool {
+	woken := func() bool {
 		select {
 		case <-d.wake:
 			return true
@@ -17,7 +17,7 @@ func TestDeadline(t *testing.T) {
 		}
 	}
 	for _, at := range []time.Time{{}, time.Now().Add(time.Hour)} {
-		if d.set(at); d.past.Load() || told() {
+		if d.set(at); d.past.Load() || woken() {
 			t.Fatalf("%v has come", at)
 		}
 	}
@@ -26,17 +26,17 @@ func TestDeadline(t *testing.T) {
 			t.Fatal("a time in the past has not come")
 		}
 	}
-	if !told() {
-		t.Fatal("a wait that had begun was not told")
+	if !woken() {
+		t.Fatal("a wait that had begun was not woken")
 	}
-	if d.set(time.Time{}); d.past.Load() || told() {
+	if d.set(time.Time{}); d.past.Load() || woken() {
 		t.Fatal("no deadline has come")
 	}
 	d.set(time.Now().Add(time.Millisecond))
 	if <-d.wake; !d.past.Load() {
-		t.Fatal("a wait was told before the time had come")
+		t.Fatal("a wait was woken before the time had come")
 	}
-	if d.set(time.Now().Add(time.Hour)); d.past.Load() || told() {
+	if d.set(time.Now().Add(time.Hour)); d.past.Load() || woken() {
 		t.Fatal("the new deadline has come")
 	}
 }

@@ -160,23 +160,23 @@ func (d *Dialer) connect(ctx context.Context, id *rdmacm.SyncID, info rdmacm.Add
 	if err != nil {
 		return nil, err
 	}
-	if err := c.introduce(ctx); err != nil {
+	if err := c.handshake(ctx); err != nil {
 		_ = c.release()
 		return nil, err
 	}
 	return c, nil
 }
 
-// introduce is the client's part of the handshake.
-func (c *Conn) introduce(ctx context.Context) error {
+// handshake is the client's part of the handshake.
+func (c *Conn) handshake(ctx context.Context) error {
 	e, err := c.sync.Connect(ctx, c.param())
 	if err != nil {
 		return err
 	}
-	said, err := parseConnData(e.PrivateData())
+	peer, err := parseConnData(e.PrivateData())
 	if err != nil {
 		return err
 	}
-	c.meet(&said)
+	c.setPeer(&peer)
 	return c.establish()
 }

@@ -192,7 +192,7 @@ func (m *manager) serve() {
 		case why != nil:
 			c.peerGone(why)
 		case e.Type == rdmacm.EventUnreachable || e.Type == rdmacm.EventAddrChange:
-			c.doubt()
+			c.networkChanged()
 		}
 	}
 }

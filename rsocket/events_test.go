@@ -58,15 +58,15 @@ func TestLastLook(t *testing.T) {
 
 // TestWakesWhileArming: a call that is about to wait is woken by events during arming.
 func TestWakesWhileArming(t *testing.T) {
-	c := &Conn{dead: true, ended: make(chan struct{})} // dead: nothing is polled
-	c.rd.due.init()
+	c := &Conn{phase: connReleased, ended: make(chan struct{})} // released: nothing is polled
+	c.rd.deadline.init()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// The queue, which is none, can't be armed, and that ends the connection.
 	if err := c.await(&c.rd, func(c *Conn) (bool, error) { return false, c.err }); err == nil || err != c.err {
 		t.Errorf("%v, the connection has ended with %v", err, c.err)
 	}
-	if len(c.rd.due.wake) != 1 {
+	if len(c.rd.deadline.wake) != 1 {
 		t.Error("nobody was woken")
 	}
 }
@@ -74,9 +74,9 @@ func TestWakesWhileArming(t *testing.T) {
 // TestRestWithoutPlace: a connection whose peer takes nothing doesn't keep others from being
 // released while it waits.
 func TestRestWithoutPlace(t *testing.T) {
-	c := &Conn{dead: true, ended: make(chan struct{}), manager: &manager{users: 2}}
+	c := &Conn{phase: connReleased, ended: make(chan struct{}), manager: &manager{users: 2}}
 	c.armed.Store(true)
-	c.end.due.init()
+	c.end.deadline.init()
 	finished := make(chan error)
 	go func() { finished <- c.finish(time.Hour) }()
 	for !c.end.waiting.Load() {
@@ -86,9 +86,9 @@ func TestRestWithoutPlace(t *testing.T) {
 		t.Errorf("%d of the %d places are taken", n, cap(releasing))
 	}
 	c.mu.Lock()
-	c.parted = true
+	c.out.ended = true
 	c.mu.Unlock()
-	c.end.due.rouse()
+	c.end.deadline.rouse()
 	if err := <-finished; err != nil {
 		t.Error(err)
 	}

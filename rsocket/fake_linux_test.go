@@ -70,7 +70,7 @@ func TestPlaces(t *testing.T) {
 		ok(io.ReadFull(server, b))(t)
 		client.mu.Lock()
 		client.process()
-		places, space := client.places+int(client.quietWRs), client.space+int(client.quietLen)
+		places, space := client.slots+int(client.unsignaledWRs), client.space+int(client.unsignaledLen)
 		client.mu.Unlock()
 		if places != client.o.SendQueue || space != client.o.SendBuffer {
 			t.Fatalf("%d of %d places in the send queue are left, and %d of %d bytes of the send buffer",

@@ -20,6 +20,9 @@ type inbound struct {
 
 	received uint16 // messages that took a credit
 	granted  uint16 // the value of received up to which the peer may send
+
+	ended   bool // the peer sends no more
+	dropped bool // CloseRead: what arrives is dropped
 }
 
 // init starts with the first half published.
@@ -31,6 +34,8 @@ func (in *inbound) init(half int, window uint16) {
 // has reported length bytes written.
 func (in *inbound) data(n, length uint32) error {
 	switch {
+	case in.ended:
+		return violation("data after the end")
 	case n != length:
 		return violation("%d bytes announced, %d written", n, length)
 	case n == 0:
@@ -78,7 +83,7 @@ func (in *inbound) read(n int) {
 	in.readAt = in.wrap(in.readAt + n)
 }
 
-// due reports whether it is time to tell the peer about free space or credits.
+// due reports whether it is time to publish free space to the peer, or to give it credits.
 func (in *inbound) due() bool {
 	return in.unpublished >= in.half || in.granted-in.received <= in.window/2
 }
@@ -105,6 +110,13 @@ type outbound struct {
 
 	target sge // where to write next
 	next   int // the list entry of the following target
+
+	blocked  bool  // nothing may be sent before the peer's first message: see iwarp
+	deferred uint8 // a bit for each control message that waits for the end of blocked
+
+	shut    bool // CloseWrite: nothing more is written
+	refused bool // the peer receives no more
+	ended   bool // ctlDisconnect has arrived at the peer
 }
 
 func (out *outbound) init(d *connData) {

@@ -23,7 +23,7 @@ func newEnd(half int) *end {
 	return e
 }
 
-// takeTarget takes a target as Conn.hasRoom does.
+// takeTarget takes a target as Conn.takeTarget does.
 func (e *end) takeTarget() {
 	if next := &e.list[e.out.next]; e.out.target.length == 0 && next.length != 0 {
 		e.out.target, *next = *next, sge{}

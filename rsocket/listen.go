@@ -263,7 +263,7 @@ func (l *Listener) offer(c *Conn) {
 		case l.ready <- c:
 			return
 		case <-ended:
-			if c.hasLast() {
+			if c.hasUnread() {
 				ended = nil // for Accept, all the same
 				continue
 			}
@@ -286,8 +286,8 @@ func (l *Listener) answer(ctx context.Context, e *rdmacm.Event) (*Conn, error) {
 	if err != nil {
 		return nil, own(err)
 	}
-	c.meet(&d)
-	c.hush = c.iwarp != nil
+	c.setPeer(&d)
+	c.out.blocked = c.iwarp != nil
 	if err = id.Accept(ctx, c.param()); err == nil {
 		err = own(c.establish())
 	}

@@ -21,8 +21,8 @@ func (c *Conn) Map(mr *verbs.MR, offset int64) error {
 	if offset < 0 || int64(mr.Len()) > math.MaxUint32 {
 		return c.opErr("map", syscall.EINVAL)
 	}
-	c.wr.turn.Lock()
-	defer c.wr.turn.Unlock()
+	c.wr.callMu.Lock()
+	defer c.wr.callMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := 0
@@ -43,7 +43,7 @@ func (c *Conn) Map(mr *verbs.MR, offset int64) error {
 	wr.Remote = verbs.Remote{Addr: c.peer.addr + uint64(c.peer.length)*sgeLen + uint64(i)*mappingLen, RKey: c.peer.key}
 	c.out.sent++
 	c.ours[i] = mr
-	if err := c.queue(&wr); err != nil {
+	if err := c.postInSlot(&wr); err != nil {
 		return c.opErr("map", err)
 	}
 	return nil
@@ -70,8 +70,8 @@ func (c *Conn) WriteAt(b []byte, off int64) (n int, err error) {
 	if off < 0 {
 		return 0, c.opErr("write", syscall.EINVAL)
 	}
-	c.wr.turn.Lock()
-	defer c.wr.turn.Unlock()
+	c.wr.callMu.Lock()
+	defer c.wr.callMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.process() // there may be a new mapping
@@ -93,7 +93,7 @@ func (c *Conn) WriteAt(b []byte, off int64) (n int, err error) {
 		}
 		wr := c.request(m, inline)
 		wr.Opcode, wr.Remote = verbs.OpRDMAWrite, remote
-		if err := c.queue(&wr); err != nil {
+		if err := c.postInSlot(&wr); err != nil {
 			return n, c.opErr("write", err)
 		}
 		n += m
@@ -115,11 +115,11 @@ func (c *Conn) find(offset uint64) (verbs.Remote, int) {
 // hasCredit reports whether there is room for a message without data.
 func (c *Conn) hasCredit() (bool, error) {
 	err := c.writable()
-	return err == nil && !c.hush && c.out.sent != c.out.allowed && c.places > 0, err
+	return err == nil && !c.out.blocked && c.out.sent != c.out.allowed && c.slots > 0, err
 }
 
 // hasSpace reports whether there is room for a write without a message.
 func (c *Conn) hasSpace() (bool, error) {
 	err := c.writable()
-	return err == nil && !c.hush && c.places > 0 && c.space >= min(lowWater, c.o.SendBuffer/2), err
+	return err == nil && !c.out.blocked && c.slots > 0 && c.hasBuffer(), err
 }

@@ -23,54 +23,55 @@ const (
 // process polls the CQ, gives credits to the peer, and wakes the calls whose wait is over. The caller holds
 // mu.
 func (c *Conn) process() {
-	if c.dead {
+	if c.phase == connReleased {
 		return
 	}
-	news := c.poll()
-	c.catchUp()
+	progress := c.poll()
+	c.postDeferred()
 	c.grant()
-	if c.owes() {
+	if c.mustWait() {
 		// Perhaps no other call follows. So the next event gives the credits.
-		c.owing.Store(true)
+		c.creditsDue.Store(true)
 		if c.arm() {
-			news = c.poll() || news
-			c.catchUp()
+			progress = c.poll() || progress
+			c.postDeferred()
 			c.grant()
 		}
-	} else if c.owing.Load() {
-		c.owing.Store(false)
+	} else if c.creditsDue.Load() {
+		c.creditsDue.Store(false)
 	}
-	if !news {
+	c.takeTarget()
+	if !progress {
 		return
 	}
 	if ok, err := c.hasData(); ok || err != nil {
 		c.rd.signal()
 	}
-	if ok, err := c.hasPlace(); ok || err != nil {
+	if ok, err := c.hasSlot(); ok || err != nil {
 		c.wr.signal()
 	}
-	if c.returned() {
+	if c.lentReturned() {
 		c.lent.signal()
 	}
-	if c.over() {
+	if c.flushed() {
 		c.end.signal()
 	}
 }
 
 // poll handles the completions of the CQ, and reports whether anything has changed.
-func (c *Conn) poll() (news bool) {
+func (c *Conn) poll() (progress bool) {
 	// Bounded, in case a peer sends faster than this loop polls. Over iWARP a message has two completions.
 	for range (2*c.o.SendQueue+c.o.RecvQueue)/len(c.wcs) + 2 {
 		n, err := c.cq.Poll(c.wcs[:])
 		if err != nil {
-			c.broken, news = true, true
+			c.cqFailed, progress = true, true
 			c.fail(lost(err))
 			break
 		}
 		if n == 0 {
 			break
 		}
-		news = true
+		progress = true
 		recvs := 0
 		for i := range c.wcs[:n] {
 			wc := &c.wcs[i]
@@ -92,13 +93,13 @@ func (c *Conn) poll() (news bool) {
 		}
 	}
 	c.discard()
-	return news
+	return progress
 }
 
 // discard drops bytes that arrive after CloseRead. While a Read copies, it drops none, so that no memory is
 // published while it is read.
 func (c *Conn) discard() {
-	for c.noRead && !c.copying && c.in.unread > 0 {
+	for c.in.dropped && !c.copying && c.in.unread > 0 {
 		from, to := c.in.next()
 		c.in.read(to - from)
 	}
@@ -121,7 +122,7 @@ func (c *Conn) arm() bool {
 func (c *Conn) completed(wc *verbs.WC) {
 	kind := wc.WRID & wridKind
 	if kind == wridData && wc.WRID&wridLent != 0 {
-		c.lending--
+		c.lentWRs--
 	}
 	switch {
 	case wc.Status != verbs.WCSuccess:
@@ -131,14 +132,14 @@ func (c *Conn) completed(wc *verbs.WC) {
 			c.fail(err)
 		}
 	case kind == wridData:
-		c.places += int(wc.WRID >> 32 & 0xffff)
+		c.slots += int(wc.WRID >> 32 & 0xffff)
 		c.space += int(uint32(wc.WRID))
 	case kind == wridCredits:
-		c.granting--
+		c.creditWRs--
 	case wc.WRID == wridControl|ctlKeepalive:
-		c.asking = false
+		c.probing = false
 	case wc.WRID == wridControl|ctlDisconnect:
-		c.parted = true
+		c.out.ended = true
 	}
 }
 
@@ -162,13 +163,10 @@ func (c *Conn) received(wc *verbs.WC) error {
 	if err != nil {
 		return err
 	}
-	c.hush = false
+	c.out.blocked = false
 	value := valueOf(imm)
 	switch typ := typeOf(imm); typ {
 	case msgData:
-		if c.eof {
-			return violation("data after the end")
-		}
 		return c.in.data(value, written)
 	case msgCredits:
 		return c.out.credit(value)
@@ -185,13 +183,13 @@ func (c *Conn) received(wc *verbs.WC) error {
 	case msgControl:
 		switch value {
 		case ctlDisconnect:
-			c.eof, c.left = true, true
-			if c.closed {
+			c.in.ended, c.out.refused = true, true
+			if c.phase != connOpen {
 				c.answer()
 			}
 		case ctlKeepalive:
 		case ctlShutdown:
-			c.eof = true
+			c.in.ended = true
 		default:
 			return violation("control message %d", value)
 		}
@@ -203,18 +201,18 @@ func (c *Conn) received(wc *verbs.WC) error {
 
 // due reports whether it is time to give credits to the peer, or to publish memory to it.
 func (c *Conn) due() bool {
-	return c.in.due() && c.up && c.err == nil && !c.left && !c.closed
+	return c.in.due() && c.err == nil && !c.out.refused && c.phase == connOpen
 }
 
-// owes reports whether the peer is due messages that may not be sent yet, or credits that have no place in
+// mustWait reports whether the peer is due messages that may not be sent yet, or credits that have no slot in
 // the send queue.
-func (c *Conn) owes() bool {
-	return c.hush && c.late != 0 || (c.hush || c.granting == controls) && c.due()
+func (c *Conn) mustWait() bool {
+	return c.out.blocked && c.out.deferred != 0 || (c.out.blocked || c.creditWRs == controls) && c.due()
 }
 
 // grant gives credits to the peer, and publishes memory to it, if it is time to.
 func (c *Conn) grant() {
-	for !c.hush && c.granting < controls && c.due() {
+	for !c.out.blocked && c.creditWRs < controls && c.due() {
 		value, at := c.in.grant()
 		wr := verbs.SendWR{WRID: wridCredits, Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgCredits, value)}
 		if at >= 0 {
@@ -226,44 +224,44 @@ func (c *Conn) grant() {
 				c.entry = 0
 			}
 		}
-		c.granting++
-		c.tell(&wr)
+		c.creditWRs++
+		c.post(&wr)
 	}
 }
 
-// control posts a control message, once this side may send. The send queue has slots for one message of each
+// postControl posts a control message, once this side may send. The send queue has slots for one message of each
 // kind.
-func (c *Conn) control(value uint32) {
-	if c.hush {
-		c.late |= 1 << value
+func (c *Conn) postControl(value uint32) {
+	if c.out.blocked {
+		c.out.deferred |= 1 << value
 		return
 	}
 	wr := verbs.SendWR{WRID: wridControl | uint64(value), Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgControl, value)}
-	c.tell(&wr)
+	c.post(&wr)
 }
 
-// catchUp posts the control messages that had to wait.
-func (c *Conn) catchUp() {
-	if c.hush || c.late == 0 || c.left || c.err != nil {
+// postDeferred posts the control messages that had to wait.
+func (c *Conn) postDeferred() {
+	if c.out.blocked || c.out.deferred == 0 || c.out.refused || c.err != nil {
 		return
 	}
-	late := c.late
-	c.late = 0
+	deferred := c.out.deferred
+	c.out.deferred = 0
 	for _, value := range []uint32{ctlShutdown, ctlDisconnect} {
-		if late&(1<<value) != 0 {
-			c.control(value)
+		if deferred&(1<<value) != 0 {
+			c.postControl(value)
 		}
 	}
 }
 
-// fail ends the connection because of an error, which it returns, and tells the peer.
+// fail ends the connection because of an error, which it returns, and disconnects.
 func (c *Conn) fail(err error) error {
 	if c.err != nil {
 		return c.err
 	}
 	c.err = err
 	close(c.ended)
-	if c.up {
+	if c.id != nil { // the handshake is over
 		_ = c.id.Disconnect() // the peer may be gone
 	}
 	c.wakeAll()
@@ -277,13 +275,13 @@ func (c *Conn) wakeAll() {
 	c.lent.signal()
 }
 
-// over reports whether no written data is on its way any more.
-func (c *Conn) over() bool { return c.parted || c.err != nil }
+// flushed reports whether no written data is on its way any more.
+func (c *Conn) flushed() bool { return c.out.ended || c.err != nil }
 
 // event handles an event of the CQ: a completion has arrived.
 func (c *Conn) event() {
 	c.armed.Store(false)
-	if c.owing.Load() {
+	if c.creditsDue.Load() {
 		c.mu.Lock()
 		c.process()
 		c.mu.Unlock()
@@ -295,7 +293,7 @@ func (c *Conn) event() {
 func (c *Conn) peerGone(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dead {
+	if c.phase == connReleased {
 		return
 	}
 	c.process() // what arrived before

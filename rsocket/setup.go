@@ -16,10 +16,10 @@ import (
 // peer can send at once. If it fails, the ID is the caller's.
 func newConn(id *rdmacm.SyncID, o Options) (*Conn, error) {
 	c := &Conn{sync: id, linger: -1, ended: make(chan struct{}), local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
-	c.rd.due.init()
-	c.wr.due.init()
-	c.end.due.init()
-	c.lent.due.init()
+	c.rd.deadline.init()
+	c.wr.deadline.init()
+	c.end.deadline.init()
+	c.lent.deadline.init()
 	if err := c.open(o); err != nil {
 		return nil, errors.Join(err, c.release())
 	}
@@ -72,7 +72,7 @@ func (c *Conn) open(o Options) (err error) {
 	if c.qp, err = c.sync.CreateQP(pd, verbs.QPOptions{SendCQ: c.cq, RecvCQ: c.cq, Cap: caps}); err != nil {
 		return err
 	}
-	c.places, c.space = c.o.SendQueue, c.o.SendBuffer
+	c.slots, c.space = c.o.SendQueue, c.o.SendBuffer
 	c.in.init(c.o.RecvBuffer/2, uint16(c.o.RecvQueue))
 	for i := range c.recvs {
 		c.recvs[i].WRID = wridRecv
@@ -108,8 +108,8 @@ func (c *Conn) param() *rdmacm.ConnParam {
 	return p
 }
 
-// meet records the peer's parameters.
-func (c *Conn) meet(d *connData) {
+// setPeer records the peer's parameters.
+func (c *Conn) setPeer(d *connData) {
 	c.out.init(d)
 	c.peer, c.entry = d.targets, 1
 	c.ours = make([]*verbs.MR, d.mappings)
@@ -128,42 +128,41 @@ func (c *Conn) establish() error {
 	if err != nil {
 		return err
 	}
-	c.up = true
 	c.process()
 	if gone != nil {
 		c.fail(gone)
 	}
 	if c.o.KeepAlive > 0 {
-		c.keepalive = time.AfterFunc(c.o.KeepAlive, c.alive)
+		c.keepalive = time.AfterFunc(c.o.KeepAlive, c.keepAlive)
 	}
 	return nil
 }
 
-// alive is the function of the keepalive timer.
-func (c *Conn) alive() {
+// keepAlive is the function of the keepalive timer.
+func (c *Conn) keepAlive() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ask() {
+	if c.probe() {
 		c.keepalive.Reset(c.o.KeepAlive)
 	}
 }
 
-// doubt probes the peer, because the network has changed.
-func (c *Conn) doubt() {
+// networkChanged probes the peer, because the network has changed.
+func (c *Conn) networkChanged() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ask()
+	c.probe()
 }
 
-// ask posts a probe, which only the peer's device answers, unless one is in flight. If there is no answer,
-// the connection breaks. ask reports whether the connection goes on. The caller holds mu.
-func (c *Conn) ask() bool {
-	if c.closed || c.left || c.err != nil {
+// probe posts a request, which only the peer's device answers, unless one is in flight. If there is no answer,
+// the connection breaks. probe reports whether the connection goes on. The caller holds mu.
+func (c *Conn) probe() bool {
+	if c.phase != connOpen || c.out.refused || c.err != nil {
 		return false
 	}
 	c.process()
-	if !c.asking && !c.hush && c.err == nil {
-		c.asking = true
+	if !c.probing && !c.out.blocked && c.err == nil {
+		c.probing = true
 		if _, err := c.qp.PostSend(verbs.SendWR{WRID: wridControl | ctlKeepalive, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled}); err != nil {
 			c.fail(lost(err))
 		}

@@ -8,11 +8,11 @@ import (
 
 // A side is the wait state of one direction of a connection. One goroutine at a time waits on it.
 type side struct {
-	turn    sync.Mutex // held by the call that reads or writes
-	waiting atomic.Bool
-	due     deadline
-	vain    int // waits in a row that have polled in vain; under mu
-	skip    int // waits to come that don't poll; under mu
+	callMu   sync.Mutex // held by the call that reads or writes
+	waiting  atomic.Bool
+	deadline deadline
+	vain     int // waits in a row that have polled in vain; under mu
+	skip     int // waits to come that don't poll; under mu
 }
 
 // mostSkipped is the maximum number of waits in a row that don't poll.
@@ -42,11 +42,11 @@ func (s *side) spun(vain bool) {
 // signal wakes the waiter.
 func (s *side) signal() {
 	if s.waiting.Load() {
-		s.due.rouse()
+		s.deadline.rouse()
 	}
 }
 
-// await waits until ready reports true, or returns why it won't. The caller holds mu, and s.turn if other
+// await waits until ready reports true, or returns why it won't. The caller holds mu, and s.callMu if other
 // goroutines may wait on s. ready is called with mu held.
 func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 	for polls, spin := 0, 0; ; polls++ {
@@ -54,7 +54,7 @@ func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 		if err != nil {
 			return err
 		}
-		if s.due.past.Load() { // even if it is ready
+		if s.deadline.past.Load() { // even if it is ready
 			return os.ErrDeadlineExceeded
 		}
 		if ok {
@@ -81,7 +81,7 @@ func (c *Conn) await(s *side, ready func(*Conn) (bool, error)) error {
 		c.process()
 		if ok, err = ready(c); !ok && err == nil {
 			c.mu.Unlock()
-			<-s.due.wake
+			<-s.deadline.wake
 			c.mu.Lock()
 			c.process()
 		}

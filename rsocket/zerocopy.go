@@ -19,12 +19,12 @@ func (c *Conn) PD() *verbs.PD { return c.sync.PD() }
 // deadline. If the connection is closed meanwhile, WriteMR may take as long as SetLinger says.
 func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 	mr.SGE(off, n) // panics like a slice expression
-	c.lent.turn.Lock()
-	defer c.lent.turn.Unlock()
+	c.lent.callMu.Lock()
+	defer c.lent.callMu.Unlock()
 	sent, err := c.lend(mr, off, n)
 	// The deadline may have passed while the ring was full. The bytes in flight still have time to arrive.
 	// Other writes don't wait for them.
-	if late := c.settle(); err == nil {
+	if late := c.awaitLent(); err == nil {
 		err = late
 	}
 	if err != nil {
@@ -33,24 +33,24 @@ func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 	return sent, nil
 }
 
-// lend posts the requests of WriteMR. The caller has lent.turn.
+// lend posts the requests of WriteMR. The caller has lent.callMu.
 func (c *Conn) lend(mr *verbs.MR, off, n int) (sent int, err error) {
-	c.wr.turn.Lock()
-	defer c.wr.turn.Unlock()
+	c.wr.callMu.Lock()
+	defer c.wr.callMu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.process()
 	err = c.writable()
 	for sent < n && err == nil {
-		if err = c.await(&c.wr, (*Conn).hasPlace); err != nil {
+		if err = c.await(&c.wr, (*Conn).hasSlot); err != nil {
 			break
 		}
 		m := min(n-sent, c.out.room())
 		c.sgl[0] = mr.SGE(off+sent, m)
 		wr := verbs.SendWR{WRID: wridData | wridLent, Flags: verbs.SendSignaled, SGL: c.sgl[:]}
-		c.lending++
-		if err = c.post(&wr, m); err != nil {
-			c.lending--
+		c.lentWRs++
+		if err = c.postData(&wr, m); err != nil {
+			c.lentWRs--
 			break
 		}
 		sent += m
@@ -58,29 +58,29 @@ func (c *Conn) lend(mr *verbs.MR, off, n int) (sent int, err error) {
 	return sent, err
 }
 
-// returned reports whether the device uses no caller's memory any more.
-func (c *Conn) returned() bool { return c.lending == 0 || c.broken }
+// lentReturned reports whether the device uses no caller's memory any more.
+func (c *Conn) lentReturned() bool { return c.lentWRs == 0 || c.cqFailed }
 
-// settle waits until the device uses no caller's memory any more. The caller has lent.turn.
-func (c *Conn) settle() error {
+// awaitLent waits until the device uses no caller's memory any more. The caller has lent.callMu.
+func (c *Conn) awaitLent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	returned := func(c *Conn) (bool, error) { return c.returned(), nil }
-	if c.returned() {
+	returned := func(c *Conn) (bool, error) { return c.lentReturned(), nil }
+	if c.lentReturned() {
 		return nil
 	}
-	c.lent.due.set(time.Now().Add(graceful))
+	c.lent.deadline.set(time.Now().Add(graceful))
 	late := c.await(&c.lent, returned)
-	c.lent.due.set(time.Time{})
+	c.lent.deadline.set(time.Time{})
 	if late == nil {
 		return nil
 	}
-	if c.closed {
+	if c.phase != connOpen {
 		late = net.ErrClosed // Close gives up later
 	} else {
 		c.fail(lost(late))
 	}
-	// The queue pair flushes its requests, at the latest. Nobody closes it while this call has lent.turn.
+	// The queue pair flushes its requests, at the latest. Nobody closes it while this call has lent.callMu.
 	_ = c.await(&c.lent, returned)
 	return late
 }
