@@ -72,7 +72,7 @@ func ahAttrFromDest(d *uapi.IbUverbsQpDest) AHAttr {
 
 // An AH is an address handle: the destination of a UD work request.
 type AH struct {
-	ref provider.AHRef // first: see flat.go
+	ref provider.AHRef // first: see noescape.go
 	object
 	pd    *PD
 	local bool // the kernel has no handle for it
@@ -162,10 +162,6 @@ func (d *Device) link(port, sgidIndex int, isGlobal bool) (provider.Link, error)
 	return l, err
 }
 
-// grhLen is the length of the global route header that precedes a UD message
-// in the receive buffer.
-const grhLen = 40
-
 // CreateAHFromWC creates an address handle for the reply to a UD message
 // (ibv_create_ah_from_wc). It takes the arguments of AHAttrFromWC.
 func (pd *PD) CreateAHFromWC(wc *WC, grh []byte, port int) (*AH, error) {
@@ -199,10 +195,10 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if wc.Flags&WCGRH == 0 {
 		return a, nil
 	}
-	if len(grh) < grhLen {
+	if len(grh) < GRHLen {
 		return AHAttr{}, invalid(op, "the GRH has %d bytes, not 40", len(grh))
 	}
-	dst, v2, err := a.answer([grhLen]byte(grh))
+	dst, v2, err := a.answer([GRHLen]byte(grh))
 	if err != nil {
 		return AHAttr{}, invalid(op, "%v", err)
 	}
@@ -225,7 +221,7 @@ const ecn = 3
 
 // answer sets the path of the reply to a message with this header. It returns the message's
 // destination GID, and whether the message came over RoCE v2.
-func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
+func (a *AHAttr) answer(grh [GRHLen]byte) (dst GID, v2 bool, err error) {
 	if ip := grh[20:]; isIPv4(grh) {
 		a.TrafficClass, a.HopLimit = ip[1]&^ecn, ip[8]
 		a.DGID = gidFromIPv4([4]byte(ip[12:16]))
@@ -251,7 +247,7 @@ func (a *AHAttr) answer(grh [grhLen]byte) (dst GID, v2 bool, err error) {
 // isIPv4 reports whether the header is that of RoCE v2 over IPv4. The IPv4 header is in the
 // last 20 bytes. The other bytes are undefined and may look like IPv6, so a correct IPv4
 // checksum decides.
-func isIPv4(grh [grhLen]byte) bool {
+func isIPv4(grh [GRHLen]byte) bool {
 	ip := grh[20:]
 	if grh[0]>>4 != 6 {
 		return ip[0]>>4 == 4

@@ -13,13 +13,13 @@ import (
 
 func gidOf(s string) GID { return GID(netip.MustParseAddr(s).As16()) }
 
-func grhOf(t *testing.T, s string) (b [grhLen]byte) {
+func grhOf(t *testing.T, s string) (b [GRHLen]byte) {
 	t.Helper()
 	raw := must(hex.DecodeString(strings.ReplaceAll(s, " ", "")))(t)
-	if len(raw) != grhLen {
+	if len(raw) != GRHLen {
 		t.Fatalf("%d bytes", len(raw))
 	}
-	return [grhLen]byte(raw)
+	return [GRHLen]byte(raw)
 }
 
 // The headers are Wireshark's examples of IPv4 and those of RFC 791 and 8200, apart from

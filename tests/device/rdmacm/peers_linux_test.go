@@ -108,12 +108,10 @@ func datagramEnd(t *testing.T, id anID, n int) *end {
 	rdmatest.Must(id.CreateQP(nil, o))(t)
 	e := endOf(t, id)
 	for range n {
-		e.recv(t, grhLen+messageLen)
+		e.recv(t, verbs.GRHLen+messageLen)
 	}
 	return e
 }
-
-const grhLen = 40
 
 // sendAll sends all messages. Their immediate data tells the receiver the QP to reply to,
 // in big-endian order on the wire.
@@ -132,7 +130,7 @@ func (e *end) recvAll(t *testing.T) verbs.WC {
 	t.Helper()
 	wcs := rdmatest.PollOK(t, e.RecvCQ(), messages)
 	for _, wc := range wcs {
-		if wc.ByteLen != grhLen+messageLen {
+		if wc.ByteLen != verbs.GRHLen+messageLen {
 			t.Fatalf("a datagram has %d bytes", wc.ByteLen)
 		}
 	}
@@ -195,7 +193,7 @@ func TestMckey(t *testing.T) {
 			}
 		}
 		for _, wc := range wcs {
-			if rdmatest.Check(t, wc.Err()); wc.ByteLen != grhLen+messageLen {
+			if rdmatest.Check(t, wc.Err()); wc.ByteLen != verbs.GRHLen+messageLen {
 				t.Fatalf("a datagram has %d bytes", wc.ByteLen)
 			}
 		}
