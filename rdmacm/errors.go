@@ -157,6 +157,9 @@ func (e *EventError) Error() string {
 	return s
 }
 
+// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+func (e *EventError) Hint() string { return e.hint }
+
 // Reason returns why the peer rejected.
 func (e *EventError) Reason() RejectReason { return RejectReason(e.Status) }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -206,6 +207,9 @@ func TestEventErrors(t *testing.T) {
 		}
 		if !strings.Contains(err.Error(), test.says) || !strings.HasPrefix(err.Error(), "rdmacm: connect to somewhere: ") {
 			t.Errorf("%v does not say %q", err, test.says)
+		}
+		if _, hint, _ := strings.Cut(err.Error(), "; "); ib.Hint(err) != hint {
+			t.Errorf("the hint of %v is %q", err, ib.Hint(err))
 		}
 		if want := test.event.Status == -int(syscall.ETIMEDOUT); os.IsTimeout(err) != want {
 			t.Errorf("%v is a timeout: %t", err, !want)

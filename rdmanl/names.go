@@ -84,7 +84,8 @@ func (s CMState) String() string {
 		"DISCONNECT", "ADDR_BOUND", "LISTEN", "DEVICE_REMOVAL", "DESTROYING"}, s)
 }
 
-// A PortSpace is a name space of the connection manager's port numbers (enum rdma_ucm_port_space).
+// A PortSpace is a name space of the connection manager's port numbers (enum rdma_ucm_port_space). Its
+// values are those of rdmacm.PortSpace, and its names those of iproute2.
 type PortSpace uint32
 
 func (s PortSpace) String() string {
