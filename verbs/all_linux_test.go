@@ -31,9 +31,9 @@ func (q *numberedCQ) Poll(wc []provider.WC) (int, error) {
 	return 1, nil
 }
 
-// TestAll: a loop returns all completions in order. A loop that ends leaves the others to
+// TestAllInOrder: a loop returns all completions in order. A loop that ends leaves the others to
 // the next loop. A broken entry doesn't end a loop, but a cancellation does.
-func TestAll(t *testing.T) {
+func TestAllInOrder(t *testing.T) {
 	d, _ := fakeContext(t)
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 8}))(t)
 	q := &numberedCQ{fakeCQ: cq.prov.(*fakeCQ), broken: 3}

@@ -101,7 +101,7 @@ func (d *Device) nextEvent(ctx context.Context, s *subscriber) (Event, error) {
 		if err := ctx.Err(); err != nil {
 			return Event{}, opErr(opEvents, "", err)
 		}
-		gone := d.removal.told() // before take: EventDeviceFatal comes first
+		gone := d.removal.announced() // before take: EventDeviceFatal comes first
 		if e, ok := d.takeEvent(s); ok {
 			return e, nil
 		}
@@ -110,7 +110,7 @@ func (d *Device) nextEvent(ctx context.Context, s *subscriber) (Event, error) {
 		}
 		select {
 		case <-s.more:
-		case <-d.removal.news:
+		case <-d.removal.done:
 		case <-d.events.ended:
 			if err := d.events.err; err != nil {
 				return Event{}, opErr(opEvents, "", err)

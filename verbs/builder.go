@@ -110,7 +110,7 @@ func (b *SendBuilder) complete() (n int, err error) {
 		}
 	}
 	if all > 0 && len(b.noted) == all {
-		tell(tracing.Built, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.noted)), all, n, err)
+		report(tracing.Built, &qp.object, qp.num.Load(), uint32(qp.typ), unsafe.Pointer(unsafe.SliceData(b.noted)), all, n, err)
 	}
 	b.n = ended
 	return n, err

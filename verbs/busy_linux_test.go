@@ -121,8 +121,8 @@ func TestCloseOrder(t *testing.T) {
 	}
 }
 
-// TestHeld: closing an object in use returns ErrBusy, and succeeds once it isn't in use.
-func TestHeld(t *testing.T) {
+// TestBusyUntilUnused: closing an object in use returns ErrBusy, and succeeds once it isn't in use.
+func TestBusyUntilUnused(t *testing.T) {
 	d, k := fakeContext(t)
 	x := makeFakes(t, d)
 	for _, o := range []interface{ Close() error }{x.pd, x.cq, x.ch} {

@@ -24,7 +24,7 @@ type CompChannel struct {
 	events *eventFile
 	reader atomic.Uint32 // which method reads the events; 0 before the first call
 
-	event [compEventLen]byte // buffer of the PollWait that has the turn
+	event [compEventLen]byte // buffer of the PollWait that has the token
 }
 
 // The values of CompChannel.reader.
@@ -62,7 +62,7 @@ func (d *Device) newChannel(op string) (*CompChannel, error) {
 	if err := cmd.Run(d.file); err != nil {
 		return nil, d.failed(op, "", err)
 	}
-	ch := &CompChannel{events: newEventFile(int(cmd.Resp.Fd), compEventLen, "completion channel", d.removal.news)}
+	ch := &CompChannel{events: newEventFile(int(cmd.Resp.Fd), compEventLen, "completion channel", d.removal.done)}
 	ch.adopt(d, kindChannel, cmd.Resp.Fd, ch)
 	return ch, nil
 }
@@ -161,8 +161,8 @@ func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {
 }
 
 // waitFor waits for an event of the CQ. Of the goroutines that wait on one channel, the one
-// that has the turn reads the events of all, under inTurn in place of ctx.
-func (ch *CompChannel) waitFor(ctx, inTurn context.Context, cq *CQ) error {
+// that has the token reads the events of all, under readCtx in place of ctx.
+func (ch *CompChannel) waitFor(ctx, readCtx context.Context, cq *CQ) error {
 	for {
 		select {
 		case <-cq.fired:
@@ -173,10 +173,10 @@ func (ch *CompChannel) waitFor(ctx, inTurn context.Context, cq *CQ) error {
 			return ErrDeviceRemoved
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-ch.events.turn:
+		case <-ch.events.token:
 		}
-		err := ch.readFor(inTurn, cq)
-		ch.events.turn <- struct{}{}
+		err := ch.readFor(readCtx, cq)
+		ch.events.token <- struct{}{}
 		if err != nil {
 			return err
 		}
@@ -186,7 +186,7 @@ func (ch *CompChannel) waitFor(ctx, inTurn context.Context, cq *CQ) error {
 // readFor reads events and passes each to its CQ, until cq has one or is closed.
 func (ch *CompChannel) readFor(ctx context.Context, cq *CQ) error {
 	for len(cq.fired) == 0 && !cq.closed() {
-		switch err := ch.events.readInTurn(ctx, ch.event[:]); err {
+		switch err := ch.events.readLocked(ctx, ch.event[:]); err {
 		case nil:
 		case fdwait.ErrPoked:
 			continue

@@ -253,9 +253,9 @@ func TestCloseBesideWait(t *testing.T) {
 	}
 }
 
-// TestTurnIsPassedOn: the goroutine that reads a channel's events passes the turn on at the end
+// TestTokenIsPassedOn: the goroutine that reads a channel's events passes the token on at the end
 // of its wait, even after an error.
-func TestTurnIsPassedOn(t *testing.T) {
+func TestTokenIsPassedOn(t *testing.T) {
 	d, _ := fakeContext(t)
 	for name, wait := range map[string]func(*CQ, context.Context) error{
 		"PollWait": func(cq *CQ, ctx context.Context) error { _, err := cq.PollWait(ctx, make([]WC, 1)); return err },
@@ -267,17 +267,17 @@ func TestTurnIsPassedOn(t *testing.T) {
 		},
 	} {
 		cq := must(d.CreateCQ(CQOptions{MaxCQE: 1, Channel: must(d.CreateCompChannel())(t)}))(t)
-		turn := cq.chn.events.turn
+		token := cq.chn.events.token
 		for range 2 {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- wait(cq, ctx) }()
-			yield(func() bool { return len(turn) == 0 })
+			yield(func() bool { return len(token) == 0 })
 			cancel()
 			if err := soon(t, ended); !errors.Is(err, context.Canceled) {
 				t.Errorf("%s: %v", name, err)
 			}
-			if len(turn) != 1 {
+			if len(token) != 1 {
 				t.Fatalf("%s has ended, and nobody can read the channel", name)
 			}
 		}

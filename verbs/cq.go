@@ -333,7 +333,7 @@ func (cq *CQ) arm(op string, solicitedOnly bool) error {
 		if solicitedOnly {
 			solicited = 1
 		}
-		tell(tracing.Arm, &cq.object, 0, solicited, nil, 0, 0, err)
+		report(tracing.Arm, &cq.object, 0, solicited, nil, 0, 0, err)
 	}
 	return err
 }

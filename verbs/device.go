@@ -128,8 +128,8 @@ func (d *Device) start(context func(*Device, *provider.Provider) error) error {
 		d.prov.Release()
 		return err
 	}
-	d.removal.news = make(chan struct{})
-	d.async = newEventFile(int(int64(*fd)), asyncEventLen, "asynchronous events", d.removal.news)
+	d.removal.done = make(chan struct{})
+	d.async = newEventFile(int(int64(*fd)), asyncEventLen, "asynchronous events", d.removal.done)
 	d.events.init()
 	d.removal.stop = d.watchRemoval()
 	go d.readEvents()

@@ -148,5 +148,5 @@ func (driverVerbs) PostWQE(qp *QP, wrid uint64, wqe []byte, errDriver error) err
 	if !ok {
 		return opErr("post WQE", "", errDriver)
 	}
-	return wqeRefusals.named(p.PostRaw(wrid, wqe))
+	return wqeRefusals.wrap(p.PostRaw(wrid, wqe))
 }

@@ -14,17 +14,17 @@ import (
 // An eventFile is a file descriptor on which the kernel delivers events. The first wait
 // puts it into the runtime's poller, so a wait blocks no thread. Close ends waits.
 type eventFile struct {
-	fd   int
-	name string
-	turn chan struct{}   // holds a token: one goroutine reads at a time
-	gone <-chan struct{} // closed when the device is removed
+	fd    int
+	name  string
+	token chan struct{}   // one goroutine reads at a time
+	gone  <-chan struct{} // closed when the device is removed
 
 	once    sync.Once // the first wait, or Close without one
 	file    atomic.Pointer[os.File]
 	conn    syscall.RawConn // of file
 	closing atomic.Bool
 
-	// These fields belong to the goroutine that has the turn. They are here so that reading
+	// These fields belong to the goroutine that has the token. They are here so that reading
 	// allocates nothing.
 	try   func(uintptr) bool
 	event [maxEventLen]byte
@@ -37,8 +37,8 @@ type eventFile struct {
 const maxEventLen = asyncEventLen
 
 func newEventFile(fd, size int, name string, gone <-chan struct{}) *eventFile {
-	f := &eventFile{fd: fd, size: size, name: name, turn: make(chan struct{}, 1), gone: gone}
-	f.turn <- struct{}{}
+	f := &eventFile{fd: fd, size: size, name: name, token: make(chan struct{}, 1), gone: gone}
+	f.token <- struct{}{}
 	return f
 }
 
@@ -61,26 +61,26 @@ func (f *eventFile) pollable() *os.File {
 	return f.file.Load()
 }
 
-// read waits for its turn and reads one event into b.
+// read waits for the token and reads one event into b.
 func (f *eventFile) read(ctx context.Context, b []byte) error {
 	select {
-	case <-f.turn:
+	case <-f.token:
 	default:
-		if err := f.takeTurn(ctx); err != nil {
+		if err := f.acquire(ctx); err != nil {
 			return err
 		}
 	}
-	defer f.passTurn()
+	defer f.release()
 	for {
-		if err := f.readInTurn(ctx, b); err != fdwait.ErrPoked {
+		if err := f.readLocked(ctx, b); err != fdwait.ErrPoked {
 			return err
 		}
 	}
 }
 
-func (f *eventFile) takeTurn(ctx context.Context) error {
+func (f *eventFile) acquire(ctx context.Context) error {
 	select {
-	case <-f.turn:
+	case <-f.token:
 		return nil
 	case <-f.gone:
 		return ErrDeviceRemoved
@@ -89,10 +89,10 @@ func (f *eventFile) takeTurn(ctx context.Context) error {
 	}
 }
 
-func (f *eventFile) passTurn() { f.turn <- struct{}{} }
+func (f *eventFile) release() { f.token <- struct{}{} }
 
-// readInTurn reads one event into b for a caller that has the turn.
-func (f *eventFile) readInTurn(ctx context.Context, b []byte) error {
+// readLocked reads one event into b for a caller that has the token.
+func (f *eventFile) readLocked(ctx context.Context, b []byte) error {
 	file := f.pollable()
 	if file == nil {
 		return ErrClosed

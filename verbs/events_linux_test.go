@@ -159,7 +159,7 @@ func TestEventsInOrder(t *testing.T) {
 	q.forget(qp)
 	for _, want := range []Event{list[0], list[3], list[4], list[5]} {
 		if len(s.more) != 1 {
-			t.Fatal("nobody is told that there is more")
+			t.Fatal("nobody is noticed that there is more")
 		}
 		<-s.more
 		if e, ok := s.take(); !ok || e != want {
@@ -474,17 +474,17 @@ func TestWatch(t *testing.T) {
 		if err := os.Mkdir(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		told := make(chan struct{})
-		stop := watchNumber(path, time.Millisecond, func() { close(told) })
+		noticed := make(chan struct{})
+		stop := watchNumber(path, time.Millisecond, func() { close(noticed) })
 		select {
-		case <-told:
-			t.Fatalf("%s: told too early", name)
+		case <-noticed:
+			t.Fatalf("%s: noticed too early", name)
 		default:
 		}
 		if err := remove(path); err != nil {
 			t.Fatal(err)
 		}
-		<-told
+		<-noticed
 		stop()
 	}
 	watchNumber(filepath.Join(t.TempDir(), "none"), time.Millisecond, func() { t.Error("there was none") })()

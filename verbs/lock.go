@@ -17,13 +17,13 @@ import (
 // rdma-core's spin locks. The lock is held for nanoseconds, except by verbs that change the queue.
 // waiting counts the waiters that have spun for so long that they yield.
 type queueLock struct {
-	held    uint32 // 0, 1, or heldByBatch
+	state   uint32 // 0, 1, or lockedByBatch
 	single  bool
 	waiting int32
 }
 
-// heldByBatch is the value of queueLock.held while QP.Sends builds a batch. Building may take long.
-const heldByBatch = 2
+// lockedByBatch is the value of queueLock.state while QP.Sends builds a batch. Building may take long.
+const lockedByBatch = 2
 
 func (l *queueLock) Lock() {
 	if !l.try() {
@@ -34,16 +34,16 @@ func (l *queueLock) Lock() {
 // tryForBatch and waitForBatch are the two halves of Lock for QP.Sends.
 func (l *queueLock) tryForBatch() bool {
 	if l.single {
-		free := l.held == 0
-		l.held = heldByBatch
+		free := l.state == 0
+		l.state = lockedByBatch
 		return free
 	}
-	return atomic.CompareAndSwapUint32(&l.held, 0, heldByBatch)
+	return atomic.CompareAndSwapUint32(&l.state, 0, lockedByBatch)
 }
 
 func (l *queueLock) waitForBatch() {
 	l.wait(false)
-	atomic.StoreUint32(&l.held, heldByBatch)
+	atomic.StoreUint32(&l.state, lockedByBatch)
 }
 
 // lockUnlessBatch is Lock, but returns false while a batch is being built.
@@ -52,19 +52,19 @@ func (l *queueLock) lockUnlessBatch() bool {
 }
 
 // batching reports whether a batch is being built.
-func (l *queueLock) batching() bool { return atomic.LoadUint32(&l.held) == heldByBatch }
+func (l *queueLock) batching() bool { return atomic.LoadUint32(&l.state) == lockedByBatch }
 
 func (l *queueLock) try() bool {
 	if l.single {
-		free := l.held == 0
-		l.held = 1
+		free := l.state == 0
+		l.state = 1
 		return free
 	}
-	return atomic.CompareAndSwapUint32(&l.held, 0, 1)
+	return atomic.CompareAndSwapUint32(&l.state, 0, 1)
 }
 
 func (l *queueLock) Unlock() {
-	memorder.StoreRelease(&l.held, 0)
+	memorder.StoreRelease(&l.state, 0)
 	if atomic.LoadInt32(&l.waiting) != 0 {
 		runtime.Gosched() // else a goroutine that locks in a loop would starve waiters
 	}
@@ -77,9 +77,9 @@ func (l *queueLock) wait(unlessBatch bool) bool {
 		panic("verbs: concurrent use of a queue made with SingleOwner")
 	}
 	patient, got := false, false
-	spin.Until(&l.held, func(held uint32) bool {
-		got = held == 0 && l.try()
-		return got || unlessBatch && held == heldByBatch
+	spin.Until(&l.state, func(state uint32) bool {
+		got = state == 0 && l.try()
+		return got || unlessBatch && state == lockedByBatch
 	}, func() {
 		patient = true
 		atomic.AddInt32(&l.waiting, 1)

@@ -15,7 +15,7 @@ func TestLockUnlessBatch(t *testing.T) {
 	got := make(chan bool)
 	go func() { got <- l.lockUnlessBatch() }()
 	yield(func() bool { return atomic.LoadInt32(&l.waiting) == 1 })
-	atomic.StoreUint32(&l.held, heldByBatch)
+	atomic.StoreUint32(&l.state, lockedByBatch)
 	if soon(t, got) {
 		t.Error("it has taken the lock from a batch")
 	}

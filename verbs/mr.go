@@ -19,7 +19,7 @@ import (
 // Only Rereg changes its keys and its address. Rereg must not run concurrently with
 // other methods.
 type MR struct {
-	ref provider.MRRef // first: see flat.go
+	ref provider.MRRef // first: see noescape.go
 	object
 	buf      []byte
 	pin      runtime.Pinner
@@ -141,7 +141,7 @@ func (pd *PD) newMR(op string, buf []byte, o *MROptions, mapped bool, parents []
 		return nil, pd.dev.mrError(op, mr.length, o.Access, err)
 	}
 	mr.adopt(pd.dev, kindMR, handle, mr, parents...)
-	mr.moved(func() {})
+	mr.remap(func() {})
 	return mr, nil
 }
 
@@ -354,7 +354,7 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 		return mr.dev.mrError(op, n, access, err)
 	}
 	before := mr.pin
-	mr.moved(func() {
+	mr.remap(func() {
 		mr.ref.LKey, mr.rkey, mr.access = cmd.Resp.Lkey, cmd.Resp.Rkey, access
 		if r.Buf != nil {
 			mr.buf, mr.pin = r.Buf, pin
@@ -479,7 +479,7 @@ func (mr *MR) Close() error {
 			return mr.destroy(ioctl.NewMrDestroy())
 		},
 		func() {
-			mr.moved(func() { mr.gone = true })
+			mr.remap(func() { mr.gone = true })
 			mr.pin.Unpin()
 			if mr.mapped {
 				ioctl.Munmap(mr.buf)

@@ -19,7 +19,7 @@ func (m MWType) String() string { return uapi.EnumIbMwType.Short(uint64(m)) }
 // An MW is a memory window: it gives peers access to a part of an MR. Work requests grant
 // and revoke the access.
 type MW struct {
-	ref provider.MWRef // first: see flat.go
+	ref provider.MWRef // first: see noescape.go
 	object
 }
 

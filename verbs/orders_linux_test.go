@@ -40,13 +40,13 @@ func TestDestroyUnderLock(t *testing.T) {
 // removal in another way.
 func TestFatalBeforeRemoval(t *testing.T) {
 	s := &subscriber{more: make(chan struct{}, 1)}
-	news := make(chan struct{})
-	close(news) // so that deviceGone panics where it closes news
-	d := &Device{removal: removal{news: news}, events: events{subscribers: []*subscriber{s}}}
+	done := make(chan struct{})
+	close(done) // so that deviceGone panics where it closes done
+	d := &Device{removal: removal{done: done}, events: events{subscribers: []*subscriber{s}}}
 	func() {
 		defer func() {
 			if _, ok := recover().(runtime.Error); !ok {
-				t.Error("deviceGone doesn't tell of the removal")
+				t.Error("deviceGone doesn't announce the removal")
 			}
 		}()
 		d.deviceGone()

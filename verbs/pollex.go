@@ -15,7 +15,7 @@ func (cq *CQ) PollEx(wc []WCEx) (int, error) {
 	}
 	n, err := cq.pollEx(wc)
 	if tracing.Switch.On != 0 {
-		cq.tellPollEx(wc, n, err)
+		cq.reportPollEx(wc, n, err)
 	}
 	return n, err
 }

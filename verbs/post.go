@@ -70,7 +70,7 @@ func lacking(op string, what error) error {
 	return opErr(op, "", fmt.Errorf("%w: %w", ErrNotSupported, what))
 }
 
-func (r refusals) named(err error) error {
+func (r refusals) wrap(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -211,7 +211,7 @@ func (qp *QP) sendError(allPut bool, err error) error {
 	if allPut {
 		return opErr("post send", "doorbell", qp.dev.explain(err))
 	}
-	return sendRefusals.named(err)
+	return sendRefusals.wrap(err)
 }
 
 // sendable returns an error if the send queue doesn't accept requests.
@@ -276,7 +276,7 @@ func (qp *QP) checkSend(wr *SendWR) error {
 		return errInlineAndSGL
 	}
 	if wr.Opcode >= 32 || 1<<wr.Opcode&knownOps == 0 {
-		return sendRefusals.named(provider.ErrOpcode)
+		return sendRefusals.wrap(provider.ErrOpcode)
 	}
 	if 1<<wr.Opcode&opsOf(qp.typ) == 0 {
 		return errOpType
@@ -439,7 +439,7 @@ func (qp *QP) postRecvSlow(wrs []RecvWR) (n int, err error) {
 // successful posts small.
 //
 //go:noinline
-func recvError(err error) error { return recvRefusals.named(err) }
+func recvError(err error) error { return recvRefusals.wrap(err) }
 
 // postRecv checks each receive completely.
 func (qp *QP) postRecv(wrs []RecvWR) (n int, err error) {

@@ -297,7 +297,7 @@ func (d *Device) qpInit(o *QPOptions, device *DeviceAttr, extra any) provider.QP
 		init.MaxTSO = device.TSO.MaxTSO
 	}
 	if o.ScatterToCQE {
-		d.knowMemory()
+		d.trackMRs()
 		init.Scatter = d.scatter
 	}
 	if o.SendCQ != nil {

@@ -16,14 +16,14 @@ import (
 // shows it: the device's number disappears there. The Device watches for that.
 type removal struct {
 	gone atomic.Bool
-	news chan struct{} // closed when gone is set
+	done chan struct{} // closed when gone is set
 	stop func()        // stops watching
 }
 
-// told reports whether deviceGone has informed all objects of the removal.
-func (r *removal) told() bool {
+// announced reports whether deviceGone has informed all objects of the removal.
+func (r *removal) announced() bool {
 	select {
-	case <-r.news:
+	case <-r.done:
 		return true
 	default:
 		return false
@@ -47,7 +47,7 @@ func (d *Device) deviceGone() {
 	d.mu.Lock()
 	d.events.add(Event{Type: EventDeviceFatal})
 	d.mu.Unlock()
-	close(d.removal.news)
+	close(d.removal.done)
 	d.async.poke()
 	for _, m := range d.membersOf(kindChannel) {
 		m.(*CompChannel).events.poke()

@@ -26,8 +26,8 @@ func (d *Device) scatter(lkey uint32, addr uint64, data []byte) bool {
 	return true
 }
 
-// knowMemory records the memory of all MRs, present and future.
-func (d *Device) knowMemory() {
+// trackMRs records the memory of all MRs, present and future.
+func (d *Device) trackMRs() {
 	s := &d.scattered
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,9 +44,9 @@ func (d *Device) knowMemory() {
 	}
 }
 
-// moved makes a change to the MR: its registration, a re-registration, or its end. After
+// remap makes a change to the MR: its registration, a re-registration, or its end. After
 // that, no data is copied to its former memory.
-func (mr *MR) moved(change func()) {
+func (mr *MR) remap(change func()) {
 	s := &mr.dev.scattered
 	s.mu.Lock()
 	defer s.mu.Unlock()

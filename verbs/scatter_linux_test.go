@@ -77,9 +77,9 @@ func TestScatterMemory(t *testing.T) {
 		t.Error("wrote to memory that isn't registered any more")
 	}
 	// A reused key belongs to the newer MR, even if the older MR ends later.
-	zero.moved(func() { zero.ref.LKey = key })
+	zero.remap(func() { zero.ref.LKey = key })
 	newer := reg(100, AccessLocalWrite)
-	newer.moved(func() { newer.ref.LKey = key })
+	newer.remap(func() { newer.ref.LKey = key })
 	if err := zero.Close(); err != nil || !written(newer, 0) {
 		t.Errorf("the newer MR with a key isn't found: %v", err)
 	}
@@ -90,7 +90,7 @@ func TestScatterMemory(t *testing.T) {
 func TestScatterBesideClose(t *testing.T) {
 	d, _ := fakeContext(t)
 	pd := must(d.AllocPD())(t)
-	d.knowMemory()
+	d.trackMRs()
 	for range 200 {
 		mr := must(pd.AllocMR(4096, MROptions{Access: AccessLocalWrite}))(t)
 		key, at := mr.LKey(), mr.Addr()
@@ -114,12 +114,12 @@ func TestScatterBesideClose(t *testing.T) {
 // BenchmarkScatter measures the part of Poll that finds the memory among 1000 MRs.
 func BenchmarkScatter(b *testing.B) {
 	d := &Device{}
-	d.knowMemory()
+	d.trackMRs()
 	var last *MR
 	for i := range uint32(1000) {
 		last = &MR{buf: make([]byte, 64), iova: 0x1000, access: AccessLocalWrite}
 		last.dev, last.ref.LKey = d, i<<8
-		last.moved(func() {})
+		last.remap(func() {})
 	}
 	data := make([]byte, 20)
 	for b.Loop() {

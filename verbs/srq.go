@@ -281,12 +281,12 @@ func (srq *SRQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 		err = errPostSRQRemoved
 	default:
 		if n, err = srq.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
-			err = srqRefusals.named(err)
+			err = srqRefusals.wrap(err)
 		}
 	}
 	srq.mu.Unlock()
 	if tracing.Switch.On != 0 {
-		tell(tracing.PostSRQRecv, &srq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
+		report(tracing.PostSRQRecv, &srq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wrs)), len(wrs), n, err)
 	}
 	return n, err
 }

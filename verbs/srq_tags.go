@@ -205,7 +205,7 @@ func (srq *SRQ) PostTagOps(ops []TagOp) (n int, err error) {
 	}
 	all := n == len(ops)
 	if n, err = srq.tags.PostTagOps(as[provider.TagOp](ops[:n])); err != nil {
-		return n, tagRefusals.named(err)
+		return n, tagRefusals.wrap(err)
 	}
 	if !all {
 		return n, errTagFlags

@@ -54,8 +54,8 @@ func (cq *CQ) waits(ctx context.Context, room int) error {
 }
 
 // wait calls poll until it finds a completion or fails. Between two calls it waits for an
-// event, under inTurn in place of ctx while it reads the channel.
-func (cq *CQ) wait(ctx, inTurn context.Context, poll func() (int, error)) (int, error) {
+// event, under readCtx in place of ctx while it reads the channel.
+func (cq *CQ) wait(ctx, readCtx context.Context, poll func() (int, error)) (int, error) {
 	if n, err := poll(); n > 0 || err != nil {
 		return n, err
 	}
@@ -68,7 +68,7 @@ func (cq *CQ) wait(ctx, inTurn context.Context, poll func() (int, error)) (int, 
 		if n, err := poll(); n > 0 || err != nil {
 			return n, err
 		}
-		if err := cq.chn.waitFor(ctx, inTurn, cq); err != nil {
+		if err := cq.chn.waitFor(ctx, readCtx, cq); err != nil {
 			return 0, cq.dev.failed(opWait, "", err)
 		}
 		if n, err := poll(); n > 0 || err != nil {
@@ -100,10 +100,10 @@ func (cq *CQ) All(ctx context.Context) iter.Seq2[WC, error] {
 		// allocates memory.
 		stop := context.AfterFunc(ctx, cq.chn.events.poke)
 		defer stop()
-		var inTurn context.Context = pokedContext{ctx}
+		var readCtx context.Context = pokedContext{ctx}
 		poll := func() (int, error) { return cq.Poll(wc[:]) }
 		for {
-			_, err := cq.wait(ctx, inTurn, poll)
+			_, err := cq.wait(ctx, readCtx, poll)
 			if err != nil {
 				if !yield(WC{}, err) || !isCQEError(err) {
 					return

@@ -143,7 +143,7 @@ type lockedSRQ struct {
 }
 
 func (q *lockedSRQ) PostRecv(wrs []provider.RecvWR) (int, error) {
-	if q.srq.mu.held == 0 {
+	if q.srq.mu.state == 0 {
 		q.t.Error("the provider is called without the lock")
 	}
 	return len(wrs) - 1, q.err
@@ -160,7 +160,7 @@ func TestSRQPost(t *testing.T) {
 	if n != 2 || !errors.Is(err, ErrQueueFull) || !errors.As(err, &e) || e.Op != "post SRQ receive" {
 		t.Errorf("%d, %v", n, err)
 	}
-	if x.srq.mu.held != 0 {
+	if x.srq.mu.state != 0 {
 		t.Error("the lock is held afterwards")
 	}
 }

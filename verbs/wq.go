@@ -272,7 +272,7 @@ func (wq *WQ) PostRecv(wrs ...RecvWR) (n int, err error) {
 		err = errPostWQReset
 	default:
 		if n, err = wq.prov.PostRecv(as[provider.RecvWR](wrs)); err != nil {
-			err = wqRefusals.named(err)
+			err = wqRefusals.wrap(err)
 		}
 	}
 	wq.mu.Unlock()

@@ -20,9 +20,9 @@ import (
 // addresses are pointers, which differ from run to run.
 var addresses = regexp.MustCompile(`(inline|ah)=0x[0-9a-f]+`)
 
-// TestTold attaches to a program that reports its posts and polls as package verbs does.
-func TestTold(t *testing.T) {
-	tracee := exec.CommandContext(t.Context(), built(t, "teller"))
+// TestReportedPosts attaches to a program that reports its posts and polls as package verbs does.
+func TestReportedPosts(t *testing.T) {
+	tracee := exec.CommandContext(t.Context(), built(t, "reporter"))
 	out, err := tracee.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

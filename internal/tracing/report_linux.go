@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tell reports a call to the tracer. list is used in place of c.List. Without a tracer, Tell
+// Report reports a call to the tracer. list is used in place of c.List. Without a tracer, Report
 // has no effect.
 //
 //go:noinline
-func Tell(c Call, list unsafe.Pointer) {
+func Report(c Call, list unsafe.Pointer) {
 	a := c.arguments()
 	// The list stays alive and in place during the system call: nothing else of this
 	// program runs on this stack. The tracer only reads it.

@@ -4,5 +4,5 @@ package tracing
 
 import "unsafe"
 
-// Tell does nothing: programs are not traced here.
-func Tell(Call, unsafe.Pointer) {}
+// Report does nothing: programs are not traced here.
+func Report(Call, unsafe.Pointer) {}

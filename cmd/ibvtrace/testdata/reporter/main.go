@@ -19,7 +19,7 @@ import (
 // tell reports a call on an object that belongs to no file.
 func tell[T any](c tracing.Call, list []T) {
 	c.FD = 1<<32 - 1
-	tracing.Tell(c, unsafe.Pointer(unsafe.SliceData(list)))
+	tracing.Report(c, unsafe.Pointer(unsafe.SliceData(list)))
 	runtime.KeepAlive(list)
 }
 
