@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/driverapi"
-	"github.com/goverbs/goverbs/internal/held"
 	"github.com/goverbs/goverbs/internal/kernel"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
 	"github.com/goverbs/goverbs/verbs"
@@ -54,14 +54,14 @@ func TestQueryDevice(t *testing.T) {
 				return unix.EPROTONOSUPPORT // it is an mlx5 device
 			}
 			read := func(at uint64, n int) []byte {
-				b, err := held.Read(at, n)
+				b, err := syscalltest.Read(at, n)
 				if err != nil {
 					t.Error(err)
 				}
 				return b
 			}
 			write := func(at uint64, b []byte) {
-				if err := held.Write(at, b); err != nil {
+				if err := syscalltest.Write(at, b); err != nil {
 					t.Error(err)
 				}
 			}

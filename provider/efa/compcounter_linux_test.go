@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/held"
 	"github.com/goverbs/goverbs/internal/kernel"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -19,7 +19,7 @@ import (
 // TestCompCounter: the command has the two words in which the device counts, and Read returns them.
 // Without counters, no command reaches the kernel.
 func TestCompCounter(t *testing.T) {
-	if _, err := held.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
+	if _, err := syscalltest.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
 		t.Skip("emulators of one program don't copy its memory")
 	}
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
@@ -32,12 +32,12 @@ func TestCompCounter(t *testing.T) {
 			places = map[uint16]uapi.IbUverbsBufferDesc{}
 			return unix.EPROTONOSUPPORT // it is an efa device
 		}
-		head := must(held.Read(at, 24))(t)
+		head := must(syscalltest.Read(at, 24))(t)
 		for i := range uint64(binary.NativeEndian.Uint16(head[6:])) {
-			attr := must(held.Read(at+24+16*i, 16))(t)
+			attr := must(syscalltest.Read(at+24+16*i, 16))(t)
 			if id := binary.NativeEndian.Uint16(attr); id != uapi.UVERBS_ATTR_CREATE_COMP_CNTR_HANDLE {
 				var d uapi.IbUverbsBufferDesc
-				if _, err := binary.Decode(must(held.Read(binary.NativeEndian.Uint64(attr[8:]), binary.Size(d)))(t), binary.NativeEndian, &d); err != nil {
+				if _, err := binary.Decode(must(syscalltest.Read(binary.NativeEndian.Uint64(attr[8:]), binary.Size(d)))(t), binary.NativeEndian, &d); err != nil {
 					t.Error(err)
 				}
 				places[id] = d
@@ -71,7 +71,7 @@ func TestCompCounter(t *testing.T) {
 			t.Errorf("counter %d begins with %d", i, n)
 		}
 		// The device counts.
-		if err := held.Write(d.Addr, binary.NativeEndian.AppendUint64(nil, 1<<40+uint64(i))); err != nil {
+		if err := syscalltest.Write(d.Addr, binary.NativeEndian.AppendUint64(nil, 1<<40+uint64(i))); err != nil {
 			t.Fatal(err)
 		}
 	}

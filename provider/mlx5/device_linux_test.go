@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/driverapi"
-	"github.com/goverbs/goverbs/internal/held"
 	"github.com/goverbs/goverbs/internal/kernel"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -31,7 +31,7 @@ type call struct {
 // fakeFile returns a device whose commands the function answers, and whose memory is a file.
 func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
 	t.Helper()
-	if _, err := held.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
+	if _, err := syscalltest.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
 		t.Skip("emulators of one program don't copy its memory")
 	}
 	fd, err := unix.MemfdCreate("mlx5", unix.MFD_CLOEXEC)
@@ -63,7 +63,7 @@ func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
 }
 
 func read(t *testing.T, at uint64, n int) []byte {
-	b, err := held.Read(at, n)
+	b, err := syscalltest.Read(at, n)
 	if err != nil {
 		t.Error(err)
 	}
@@ -77,7 +77,7 @@ func (c call) value(t *testing.T, attr uint16) uint64 {
 
 // put writes an attribute's value, and out what it points at.
 func (c call) put(t *testing.T, attr uint16, value uint64) {
-	if err := held.Write(c.values[attr], binary.NativeEndian.AppendUint64(nil, value)); err != nil {
+	if err := syscalltest.Write(c.values[attr], binary.NativeEndian.AppendUint64(nil, value)); err != nil {
 		t.Error(err)
 	}
 }
@@ -87,7 +87,7 @@ func (c call) out(t *testing.T, attr uint16, fields ...any) {
 	for _, f := range fields {
 		binary.Write(&b, binary.NativeEndian, f)
 	}
-	if err := held.Write(c.value(t, attr), b.Bytes()); err != nil {
+	if err := syscalltest.Write(c.value(t, attr), b.Bytes()); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -40,7 +40,7 @@ func TestDataOrder(t *testing.T) {
 				if got := read(t, c.value(t, in), 16); !bytes.Equal(got, want) {
 					t.Errorf("the command is % x, want % x", got, want)
 				}
-				if err := held.Write(c.value(t, out)+uint64(at), []byte{answer}); err != nil {
+				if err := syscalltest.Write(c.value(t, out)+uint64(at), []byte{answer}); err != nil {
 					t.Error(err)
 				}
 				return refuse

@@ -11,20 +11,20 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
 
 // verbsIoctl are the commands.
-var verbsIoctl = held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
+var verbsIoctl = syscalltest.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
 
 // attributes returns the first three attributes of a write command, as the kernel
 // reads them.
 func attributes(t *testing.T, call uint64) []byte {
 	t.Helper()
-	b, err := held.Read(call, 24+3*16)
+	b, err := syscalltest.Read(call, 24+3*16)
 	if err != nil {
 		t.Error(err)
 	}
@@ -244,8 +244,8 @@ func TestArmRequest(t *testing.T) {
 	defer f.Close()
 	c := &cq{file: f, handle: 0x11223344}
 	var got [][4]uint32
-	held.Answer(t, held.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: uint32(f.FD())}, func(args [6]uint64) unix.Errno {
-		b, err := held.Read(args[1], int(args[2]))
+	syscalltest.Answer(t, syscalltest.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: uint32(f.FD())}, func(args [6]uint64) unix.Errno {
+		b, err := syscalltest.Read(args[1], int(args[2]))
 		if err != nil || len(b) != 16 {
 			t.Errorf("%d bytes, %v", len(b), err)
 			return unix.EINVAL
@@ -284,10 +284,10 @@ func TestModifySRQ(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
+	syscalltest.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
 		// UHW_IN is the third: mmap_info_addr, where a struct mminfo goes.
 		at := binary.NativeEndian.Uint64(attributes(t, args[2])[2*16+8:])
-		if err := held.Write(at, []byte{0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0}); err != nil {
+		if err := syscalltest.Write(at, []byte{0, 0x10, 0, 0, 0, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0, 0}); err != nil {
 			t.Error(err)
 		}
 		return 0

@@ -5,7 +5,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
 )
@@ -62,7 +62,7 @@ func TestOthersGoOn(t *testing.T) {
 		q.file = first.file
 		qps <- q
 	}
-	held.Test(t, held.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: uint32(first.file.FD())}, func() error {
+	syscalltest.Test(t, syscalltest.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: uint32(first.file.FD())}, func() error {
 		_, err := (<-qps).PostSend([]provider.SendWR{bulk}, false)
 		return err
 	})

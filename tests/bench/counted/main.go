@@ -25,7 +25,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goverbs/goverbs/tests/bench/internal/held"
+	"github.com/goverbs/goverbs/tests/bench/internal/ratios"
 )
 
 const (
@@ -43,7 +43,7 @@ const (
 )
 
 // A program is measured: it adds figures, by what they are of.
-type program func(sum held.Figures) error
+type program func(sum ratios.Figures) error
 
 var (
 	heldFile = flag.String("held", "", "fail if a ratio exceeds that in this `FILE` by more than 2 %")
@@ -58,7 +58,7 @@ func main() {
 	if flag.NArg() != 3 {
 		log.Fatal("usage: counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS")
 	}
-	ratios, err := held.Read(*heldFile)
+	allowed, err := ratios.Read(*heldFile)
 	check(err)
 	// What is read from the host takes the time that the host takes.
 	dir, err := os.MkdirTemp("/run", "counted")
@@ -96,9 +96,9 @@ func main() {
 		both[1] = append(both[1], s.measure("7504", ibv, "rstream"))
 	}
 
-	counts := held.New()
-	sums := [2]held.Figures{counts.C, counts.Go}
-	for round := 1; round <= fewest || round <= most && len(ratios.Grown(counts)) > 0; round++ {
+	counts := ratios.New()
+	sums := [2]ratios.Figures{counts.C, counts.Go}
+	for round := 1; round <= fewest || round <= most && len(allowed.Grown(counts)) > 0; round++ {
 		for i := range both[0] {
 			for maker := range both {
 				check(both[maker][i](sums[maker]))
@@ -117,7 +117,7 @@ func main() {
 		return
 	}
 	counts.Table()
-	if *heldFile != "" && !ratios.Hold(counts) {
+	if *heldFile != "" && !allowed.Hold(counts) {
 		os.Exit(1)
 	}
 }
@@ -130,7 +130,7 @@ func check(err error) {
 
 // verbs measures a program that prints "NAME: X ns" for each verb.
 func verbs(name string, more ...string) program {
-	return func(sum held.Figures) error {
+	return func(sum ratios.Figures) error {
 		out, err := exec.Command(name, append([]string{device, gidIndex}, more...)...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", name, err, out)
@@ -149,7 +149,7 @@ func verbs(name string, more ...string) program {
 
 // pingpong measures a round trip between two processes that wait for events.
 func pingpong(what, size string, command ...string) program {
-	return func(sum held.Figures) error {
+	return func(sum ratios.Figures) error {
 		args := append(command[1:len(command):len(command)], "-d", device, "-g", gidIndex, "-e", "-n", "2000", "-s", size)
 		out, err := bothSides(command[0], args)
 		if err != nil {
@@ -184,7 +184,7 @@ func bothSides(name string, args []string) (string, error) {
 // measured measures a message of a test of perftest's whose server sleeps: two sides that poll
 // would share the processor by time slices.
 func measured(tool, size string, command ...string) program {
-	return func(sum held.Figures) error {
+	return func(sum ratios.Figures) error {
 		args := append(command[1:len(command):len(command)], "-d", device, "-x", gidIndex, "-n", "2000")
 		what := tool
 		if size != "" {
@@ -234,7 +234,7 @@ func listening(socket string, tables ...string) error {
 
 // cmtime measures connecting and disconnecting, with a server that is started for it.
 func cmtime(port string, command ...string) program {
-	return func(sum held.Figures) error {
+	return func(sum ratios.Figures) error {
 		args := append(command[1:len(command):len(command)], "-p", port)
 		server := exec.Command(command[0], append(args, "-b", address)...)
 		if err := server.Start(); err != nil {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goverbs/goverbs/tests/bench/internal/held"
+	"github.com/goverbs/goverbs/tests/bench/internal/ratios"
 )
 
 // A stream is what rstream measures between two processes that wait asleep: transfers one way, then as many
@@ -27,7 +27,7 @@ var streams = []stream{
 
 // measure measures the time of a transfer, with a server that is started for it.
 func (s stream) measure(port string, command ...string) program {
-	return func(sum held.Figures) error {
+	return func(sum ratios.Figures) error {
 		args := append(command[1:len(command):len(command)], "-T", "b", "-p", port,
 			"-S", fmt.Sprint(s.size), "-C", fmt.Sprint(s.count), "-I", fmt.Sprint(s.rounds))
 		server := exec.Command(command[0], append(args, "-b", address)...)

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/goverbs/goverbs/internal/held"
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -114,7 +114,7 @@ func asleep(t *testing.T, call func(i int) error) {
 	var stop atomic.Bool
 	var background, callers sync.WaitGroup
 	background.Go(func() {
-		crowd := held.NewCrowd(workers)
+		crowd := syscalltest.NewCrowd(workers)
 		defer crowd.Close()
 		for !stop.Load() {
 			begun.Add(1)

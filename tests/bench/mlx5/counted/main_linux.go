@@ -19,7 +19,7 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/goverbs/goverbs/tests/bench/internal/held"
+	"github.com/goverbs/goverbs/tests/bench/internal/ratios"
 )
 
 // batch is the number of operations between two marks.
@@ -35,16 +35,16 @@ func main() {
 		log.Fatal("usage: counted [-held FILE | -update] FAKEMLX5 C GO")
 	}
 	fake, c, golang := flag.Arg(0), flag.Arg(1), flag.Arg(2)
-	ratios, err := held.Read(*heldFile)
+	allowed, err := ratios.Read(*heldFile)
 	check(err)
 
-	counts := held.New()
+	counts := ratios.New()
 	// The C library's choice of a way to copy memory must not depend on the processor.
 	cEnv := "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM"
 	// Nothing but the measured goroutine runs.
 	goEnv := "GODEBUG=asyncpreemptoff=1"
 	// Now and then, Go's runtime has something to do in a batch: the least of several rounds counts.
-	for round := 1; round == 1 || round <= 3 && len(ratios.Grown(counts)) > 0; round++ {
+	for round := 1; round == 1 || round <= 3 && len(allowed.Grown(counts)) > 0; round++ {
 		check(count(counts.C, "", []string{cEnv}, fake, c, "-count"))
 		check(count(counts.C, ", SingleOwner", []string{cEnv, "MLX5_SINGLE_THREADED=1"}, fake, c, "-count"))
 		check(count(counts.Go, "", []string{goEnv, "GOGC=off"}, fake, golang, "-count"))
@@ -55,7 +55,7 @@ func main() {
 		return
 	}
 	counts.Table()
-	if *heldFile != "" && !ratios.Hold(counts) {
+	if *heldFile != "" && !allowed.Hold(counts) {
 		os.Exit(1)
 	}
 }
@@ -68,7 +68,7 @@ func check(err error) {
 
 // count runs a program and adds the figures of its operations. The program marks the
 // beginning and the end of a batch of each, and prints a line that begins with its name.
-func count(figures held.Figures, suffix string, env []string, argv ...string) error {
+func count(figures ratios.Figures, suffix string, env []string, argv ...string) error {
 	var out bytes.Buffer
 	cmd := exec.Command("/bin/sh", append([]string{"-c", `read line && exec "$@"`, "sh"}, argv...)...)
 	cmd.Env = append(os.Environ(), env...)

@@ -1,5 +1,5 @@
-// Package held compares counts of instructions, of C and of Go, with ratios that a file holds.
-package held
+// Package ratios compares counts of instructions, of C and of Go, with ratios that a file holds.
+package ratios
 
 import (
 	"fmt"

@@ -1,10 +1,10 @@
-// Package held lets tests hold system calls in the kernel, with a seccomp filter,
+// Package syscalltest lets tests hold system calls in the kernel, with a seccomp filter,
 // and answer them in place of the kernel. It works on calls for any file.
 //
 // Test checks that Go's scheduler knows about a system call. While a goroutine is
 // in a call that the scheduler doesn't know about, it keeps its processor, and the
 // garbage collector waits for it.
-package held
+package syscalltest
 
 import (
 	"context"
@@ -54,7 +54,7 @@ func Test(t *testing.T, f Filter, call func() error) {
 	}
 	pattern := patternOf(t)
 	for _, processors := range []int{1, 2, calls} {
-		t.Run(fmt.Sprint(processors), func(t *testing.T) { again(t, pattern, processors) })
+		t.Run(fmt.Sprint(processors), func(t *testing.T) { runApart(t, pattern, processors) })
 	}
 }
 
@@ -65,7 +65,7 @@ func Test(t *testing.T, f Filter, call func() error) {
 func Answer(t *testing.T, f Filter, answer func(args [6]uint64) unix.Errno, call, check func()) {
 	t.Helper()
 	if os.Getenv(variable) == "" {
-		again(t, patternOf(t), calls)
+		runApart(t, patternOf(t), calls)
 		return
 	}
 	listener, err := install(f)
@@ -124,8 +124,8 @@ func patternOf(t *testing.T) string {
 	return "^" + strings.ReplaceAll(t.Name(), "/", "$/^") + "$"
 }
 
-// again runs a test in a separate process.
-func again(t *testing.T, pattern string, processors int) {
+// runApart runs a test in a separate process.
+func runApart(t *testing.T, pattern string, processors int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -1,4 +1,4 @@
-package held
+package ratios
 
 import (
 	"os"

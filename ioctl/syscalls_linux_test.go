@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -21,7 +21,7 @@ func TestOthersGoOn(t *testing.T) {
 	f := devNull(t)
 	for _, x := range []struct {
 		name   string
-		filter held.Filter
+		filter syscalltest.Filter
 		call   func() error
 	}{
 		{"Run", verbsIoctl, func() error {
@@ -41,15 +41,15 @@ func TestOthersGoOn(t *testing.T) {
 			return err
 		}},
 	} {
-		t.Run(x.name, func(t *testing.T) { held.Test(t, x.filter, x.call) })
+		t.Run(x.name, func(t *testing.T) { syscalltest.Test(t, x.filter, x.call) })
 	}
 }
 
-var verbsIoctl = held.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
+var verbsIoctl = syscalltest.Filter{Number: unix.SYS_IOCTL, Arg: 1, Value: uapi.RDMA_VERBS_IOCTL}
 
 // fdCall selects the calls that have the file in one of their arguments.
-func fdCall(number uintptr, arg int, f *File) held.Filter {
-	return held.Filter{Number: number, Arg: arg, Value: uint32(f.FD())}
+func fdCall(number uintptr, arg int, f *File) syscalltest.Filter {
+	return syscalltest.Filter{Number: number, Arg: arg, Value: uint32(f.FD())}
 }
 
 // A signal may interrupt a call, as Go's own do.
@@ -57,7 +57,7 @@ func TestInterruptedIsRunAgain(t *testing.T) {
 	f := devNull(t)
 	for _, x := range []struct {
 		name   string
-		filter held.Filter
+		filter syscalltest.Filter
 		call   func() error
 	}{
 		{"Run", verbsIoctl, func() error {
@@ -71,15 +71,15 @@ func TestInterruptedIsRunAgain(t *testing.T) {
 		t.Run(x.name, func(t *testing.T) {
 			var times int
 			var err error
-			held.Answer(t, x.filter, func([6]uint64) unix.Errno {
+			syscalltest.Answer(t, x.filter, func([6]uint64) unix.Errno {
 				if times++; times < 4 {
 					return unix.EINTR
 				}
-				return held.Errno
+				return syscalltest.Errno
 			}, func() {
 				err = x.call()
 			}, func() {
-				if err != held.Errno || times != 4 {
+				if err != syscalltest.Errno || times != 4 {
 					t.Errorf("interrupted three times of %d: %v", times, err)
 				}
 			})
@@ -104,9 +104,9 @@ func TestProbe(t *testing.T) {
 			var asked []byte
 			var found bool
 			var err error
-			held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
+			syscalltest.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
 				var err error
-				if asked, err = held.Read(args[2], 24); err != nil {
+				if asked, err = syscalltest.Read(args[2], 24); err != nil {
 					t.Error(err)
 				}
 				return x.answer
@@ -150,13 +150,13 @@ func TestBytesOfACall(t *testing.T) {
 	)
 	var got, capabilities []byte
 	read := func(addr uint64, n int) []byte {
-		b, err := held.Read(addr, n)
+		b, err := syscalltest.Read(addr, n)
 		if err != nil {
 			t.Error(err)
 		}
 		return b
 	}
-	held.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
+	syscalltest.Answer(t, verbsIoctl, func(args [6]uint64) unix.Errno {
 		got = read(args[2], len(want))
 		for i := range len(want) / 8 {
 			if bytes.Equal(want[8*i:8*i+8], ptr) {

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/internal/held"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/uapi"
 )
 
@@ -26,7 +26,7 @@ func TestOthersGoOn(t *testing.T) {
 	if err := ch.raw.Control(func(fd uintptr) { node = uint32(fd) }); err != nil {
 		t.Fatal(err)
 	}
-	held.Test(t, held.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: node}, func() error {
+	syscalltest.Test(t, syscalltest.Filter{Number: unix.SYS_WRITE, Arg: 0, Value: node}, func() error {
 		f := newFrame()
 		defer f.release()
 		in[uapi.RdmaUcmConnect](f)
