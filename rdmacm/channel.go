@@ -25,10 +25,10 @@ const node = "/dev/infiniband/rdma_cm"
 // rdma_event_channel). Its file descriptor is in the runtime's poller, so waiting
 // blocks no thread. Its methods are safe for concurrent use.
 type EventChannel struct {
-	file *os.File
-	raw  syscall.RawConn
-	turn chan struct{} // holds a token: one goroutine reads at a time
-	ids  atomic.Int32  // the number of IDs on the channel; negative when the channel is closed
+	file  *os.File
+	raw   syscall.RawConn
+	token chan struct{} // one goroutine reads at a time
+	ids   atomic.Int32  // the number of IDs on the channel; negative when the channel is closed
 
 	// write passes a command to the kernel, or to a test's fake kernel.
 	write func(fd uintptr, command []byte) error
@@ -96,8 +96,8 @@ func newChannel(file *os.File) (*EventChannel, error) {
 	if err != nil {
 		return nil, err
 	}
-	ch := &EventChannel{file: file, raw: raw, write: write, turn: make(chan struct{}, 1)}
-	ch.turn <- struct{}{}
+	ch := &EventChannel{file: file, raw: raw, write: write, token: make(chan struct{}, 1)}
+	ch.token <- struct{}{}
 	return ch, nil
 }
 
@@ -139,15 +139,15 @@ type noLock struct{}
 func (noLock) Lock()   {}
 func (noLock) Unlock() {}
 
-// take waits for the turn, and takes one event from the kernel. If it returns an event, it has locked
+// take waits for the token, and takes one event from the kernel. If it returns an event, it has locked
 // taken before the kernel released the event.
 func (ch *EventChannel) take(ctx context.Context, taken sync.Locker) (*uapi.RdmaUcmEventResp, error) {
 	select {
-	case <-ch.turn:
+	case <-ch.token:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	defer func() { ch.turn <- struct{}{} }()
+	defer func() { ch.token <- struct{}{} }()
 	f := newFrame()
 	defer f.release()
 	resp, address := out[uapi.RdmaUcmEventResp](f, 0)

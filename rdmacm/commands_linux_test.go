@@ -224,7 +224,7 @@ func TestQueries(t *testing.T) {
 			}
 		}
 	}
-	a, key, err := id.queryAddrHeld()
+	a, key, err := id.doQueryAddr()
 	rdmatest.Check(t, err)
 	if a.NodeGUID != guid || a.Port != 2 || a.PKey != 0x8001 || a.Local.String() != "1.2.3.4:5" || a.Remote.String() != "[2001::1]:7" || key != (deviceKey{guid, 3}) {
 		t.Errorf("got %+v, device %v", a, key)

@@ -17,7 +17,7 @@ type completionQueue interface {
 
 // completions distributes the completions of a CQ, which a Conn's own requests
 // share with the caller's. Of the waiting goroutines, the one that holds the
-// turn polls the CQ and hands each completion to the poster of the request.
+// token polls the CQ and hands each completion to the poster of the request.
 //
 // When a queue pair fails, its posted receives complete, and nearly always some are posted. A goroutine that
 // waits for sends therefore guards the receives: the events of their CQ are handled even if nobody waits for
@@ -29,10 +29,10 @@ type completions struct {
 	failed func(error)          // called when one of the caller's requests fails
 	guards *completions         // for sends, the completions of the receives; else nil
 
-	turn    chan struct{} // holds a token
+	token   chan struct{} // one goroutine polls at a time
 	fired   chan struct{} // holds a token after an event
 	drained chan struct{} // holds a token once the queue's last request has completed
-	wcs     [16]verbs.WC  // for the goroutine that has the turn
+	wcs     [16]verbs.WC  // for the goroutine that has the token
 
 	arming  sync.Mutex // protects the fields below
 	armed   bool
@@ -40,14 +40,14 @@ type completions struct {
 
 	mu     sync.Mutex
 	others []verbs.WC    // completions of the caller's requests, in order
-	news   chan struct{} // holds a token when others may have one
+	ready  chan struct{} // holds a token when others may have one
 }
 
 func (c *completions) init(life context.Context, guards *completions, own func(*verbs.WC) bool, failed func(error)) {
 	c.life, c.guards, c.own, c.failed = life, guards, own, failed
-	c.turn, c.fired = make(chan struct{}, 1), make(chan struct{}, 1)
-	c.drained, c.news = make(chan struct{}, 1), make(chan struct{}, 1)
-	c.turn <- struct{}{}
+	c.token, c.fired = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.drained, c.ready = make(chan struct{}, 1), make(chan struct{}, 1)
+	c.token <- struct{}{}
 }
 
 // errOver says that the connection has ended and that all completions from
@@ -72,12 +72,12 @@ func awaitUntil[T any](ctx, life context.Context, c *completions, ready <-chan T
 			return v, nil
 		case <-ctx.Done():
 			return v, ctx.Err()
-		case <-c.turn:
+		case <-c.token:
 		}
 		for len(ready) == 0 && err == nil {
 			err = c.take(ctx, life)
 		}
-		c.turn <- struct{}{}
+		c.token <- struct{}{}
 		if err != nil && len(ready) == 0 {
 			return v, err
 		}
@@ -85,7 +85,7 @@ func awaitUntil[T any](ctx, life context.Context, c *completions, ready <-chan T
 	}
 }
 
-// take waits for completions and distributes them. The caller has the turn.
+// take waits for completions and distributes them. The caller has the token.
 func (c *completions) take(ctx, life context.Context) error {
 	over := life.Err() != nil // before polling: completions from before the end count
 	n, err := c.poll()
@@ -114,7 +114,7 @@ func (c *completions) take(ctx, life context.Context) error {
 	return nil
 }
 
-// poll distributes the completions that are there. The caller has the turn.
+// poll distributes the completions that are there. The caller has the token.
 func (c *completions) poll() (int, error) {
 	n, err := c.cq.Poll(c.wcs[:])
 	if n > 0 {
@@ -175,12 +175,12 @@ func (c *completions) watch() {
 	c.look()
 }
 
-// look distributes the completions that have arrived, or wakes the goroutine that holds the turn.
+// look distributes the completions that have arrived, or wakes the goroutine that holds the token.
 func (c *completions) look() {
 	select {
-	case <-c.turn:
+	case <-c.token:
 		_, _ = c.poll() // the next waiter gets the error
-		c.turn <- struct{}{}
+		c.token <- struct{}{}
 	default:
 		select {
 		case c.fired <- struct{}{}:
@@ -207,7 +207,7 @@ func (c *completions) sort(wcs []verbs.WC) {
 
 func (c *completions) signal() {
 	select {
-	case c.news <- struct{}{}:
+	case c.ready <- struct{}{}:
 	default:
 	}
 }
@@ -232,7 +232,7 @@ func (c *completions) drain(ctx context.Context) error {
 // ofOthers waits for completions of the caller's requests.
 func (c *completions) ofOthers(ctx context.Context, wcs []verbs.WC) (int, error) {
 	for {
-		if _, err := await(ctx, c, c.news); err != nil {
+		if _, err := await(ctx, c, c.ready); err != nil {
 			return 0, err
 		}
 		c.mu.Lock()

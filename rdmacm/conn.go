@@ -97,9 +97,9 @@ type Conn struct {
 	use     sync.RWMutex // held for reading while an object that Close closes is in use
 	closing atomic.Bool
 
-	partMu sync.Mutex
-	parted bool           // the peer has been, or is being, told of the end
-	part   sync.WaitGroup // the goroutine that tells the peer
+	notifyMu     sync.Mutex
+	peerNotified bool           // the peer has been, or is being, notified of the end
+	notifying    sync.WaitGroup // the goroutine that notifies the peer
 }
 
 // newConn makes a connection's parts. The ID must have a device. It is closed
@@ -289,7 +289,7 @@ func (c *Conn) fail(err error) {
 		err = ErrDisconnected
 	}
 	c.endLife(err)
-	c.tellPeer()
+	c.notifyPeer()
 }
 
 // watch notes events that end the connection. It must not block.
@@ -297,18 +297,18 @@ func (c *Conn) watch(e *Event) {
 	switch e.Type {
 	case EventDisconnected, EventTimewaitExit:
 		c.endLife(ErrDisconnected)
-		c.tellPeer()
+		c.notifyPeer()
 	case EventRejected: // by a peer that accepted, then left before the connection was established
 		c.endLife(ErrDisconnected)
 	case EventConnectError:
 		c.endLife(ErrConnect)
-		c.tellPeer()
+		c.notifyPeer()
 	case EventUnreachable:
 		c.endLife(errPeerMoved)
-		c.tellPeer()
+		c.notifyPeer()
 	case EventAddrChange:
 		c.endLife(errMoved)
-		c.tellPeer()
+		c.notifyPeer()
 	case EventDeviceRemoval:
 		c.endLife(ErrDeviceRemoved)
 	}
@@ -320,20 +320,20 @@ var (
 	errMoved     = fmt.Errorf("%w: the address of this end has moved to another network interface", ErrUnreachable)
 )
 
-// tellPeer tells the peer that the connection has ended, or confirms the peer's disconnect. A failure
+// notifyPeer informs the peer that the connection has ended, or confirms the peer's disconnect. A failure
 // is ignored.
-func (c *Conn) tellPeer() {
-	c.partMu.Lock()
-	defer c.partMu.Unlock()
-	if !c.parted {
-		c.parted = true
-		c.part.Go(c.disconnect)
+func (c *Conn) notifyPeer() {
+	c.notifyMu.Lock()
+	defer c.notifyMu.Unlock()
+	if !c.peerNotified {
+		c.peerNotified = true
+		c.notifying.Go(c.disconnect)
 	}
 }
 
 func (c *Conn) disconnect() {
 	if c.id.begin(opDisconnect) == nil {
-		c.id.disconnectHeld()
+		c.id.doDisconnect()
 		c.id.end()
 	}
 }
@@ -420,8 +420,8 @@ func (c *Conn) Drain(ctx context.Context) error {
 	defer c.use.RUnlock()
 	c.messages.drains()
 	c.endLife(ErrClosed)
-	c.tellPeer()
-	c.part.Wait()
+	c.notifyPeer()
+	c.notifying.Wait()
 	if err := c.drain(ctx); err != nil {
 		return opErr(op, "", err)
 	}
@@ -460,10 +460,10 @@ func (c *Conn) Close() error {
 	}
 	c.endLife(ErrClosed) // first, so that a refused call finds the reason in Err
 	c.closing.Store(true)
-	c.partMu.Lock()
-	first := !c.parted
-	c.parted = true
-	c.partMu.Unlock()
+	c.notifyMu.Lock()
+	first := !c.peerNotified
+	c.peerNotified = true
+	c.notifyMu.Unlock()
 	if first {
 		c.disconnect()
 	}
@@ -475,10 +475,10 @@ func (c *Conn) Close() error {
 // release closes the objects of the connection.
 func (c *Conn) release() error {
 	c.endLife(ErrClosed)
-	c.partMu.Lock()
-	c.parted = true
-	c.partMu.Unlock()
-	c.part.Wait()
+	c.notifyMu.Lock()
+	c.peerNotified = true
+	c.notifyMu.Unlock()
+	c.notifying.Wait()
 	for len(c.opened) > 0 {
 		last := len(c.opened) - 1
 		if err := c.opened[last].Close(); err != nil {

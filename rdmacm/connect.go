@@ -26,7 +26,7 @@ const (
 // events of failure are EventRejected, EventUnreachable and EventConnectError. The
 // kernel waits for the peer for about a minute.
 func (id *ID) Connect(p *ConnParam) error {
-	return id.do(opConnect, func() error { return id.connectHeld(p) })
+	return id.do(opConnect, func() error { return id.doConnect(p) })
 }
 
 // Connect is ID.Connect, and waits for the event of success, which it returns.
@@ -35,7 +35,7 @@ func (id *SyncID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	if id.QP() == nil && id.qpType != verbs.UD && !id.iwarp() {
 		want = EventConnectResponse
 	}
-	e, err := id.do(ctx, opConnect, func() error { return id.connectHeld(p) }, id.toPeer, want)
+	e, err := id.do(ctx, opConnect, func() error { return id.doConnect(p) }, id.toPeer, want)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (id *cmID) fromPeer() string {
 	return "from " + addr.String()
 }
 
-func (id *cmID) connectHeld(p *ConnParam) error {
+func (id *cmID) doConnect(p *ConnParam) error {
 	dev := id.device()
 	if dev == nil {
 		return invalid(opConnect, "the address is not resolved")
@@ -170,7 +170,7 @@ func bool8(b bool) uint8 {
 //
 // The peer may send as soon as it receives the answer, so post receives before.
 func (id *ID) Accept(p *ConnParam) error {
-	return id.do(opAccept, func() error { return id.acceptHeld(p) })
+	return id.do(opAccept, func() error { return id.doAccept(p) })
 }
 
 // Accept is ID.Accept, and waits for EventEstablished, unless it accepts datagrams. It also returns nil if the peer's confirmation
@@ -183,13 +183,13 @@ func (id *SyncID) Accept(ctx context.Context, p *ConnParam) error {
 			return err
 		}
 		defer id.end()
-		return id.acceptHeld(p)
+		return id.doAccept(p)
 	}
-	_, err := id.do(ctx, opAccept, func() error { return id.acceptHeld(p) }, id.fromPeer, EventEstablished)
+	_, err := id.do(ctx, opAccept, func() error { return id.doAccept(p) }, id.fromPeer, EventEstablished)
 	return err
 }
 
-func (id *cmID) acceptHeld(p *ConnParam) error {
+func (id *cmID) doAccept(p *ConnParam) error {
 	switch {
 	case !id.asked:
 		return invalid(opAccept, "the ID is not that of a connection request")
@@ -221,7 +221,7 @@ func (id *cmID) acceptHeld(p *ConnParam) error {
 		return err
 	}
 	if id.qpType != verbs.UD {
-		if err := id.connectQPHeld(&param); err != nil {
+		if err := id.doConnectQP(&param); err != nil {
 			return opErr(opAccept, id.fromPeer(), id.stepFailed(err))
 		}
 	}
@@ -313,7 +313,7 @@ func (id *cmID) establish() error {
 		return ErrClosed
 	}
 	defer id.end()
-	err := id.connectQPHeld(nil)
+	err := id.doConnectQP(nil)
 	if err == nil {
 		err = id.readyToUse()
 	}
@@ -360,7 +360,7 @@ func (id *cmID) stepFailed(err error) error {
 // Disconnect ends the connection, or confirms that the peer has ended it
 // (rdma_disconnect). The QP moves to the ERR state, where posted work requests
 // complete with WCWRFlushErr. The event is EventDisconnected.
-func (id *ID) Disconnect() error { return id.do(opDisconnect, id.disconnectHeld) }
+func (id *ID) Disconnect() error { return id.do(opDisconnect, id.doDisconnect) }
 
 // Disconnect is ID.Disconnect, and waits until the connection has ended. It leaves
 // the event to Event.
@@ -369,7 +369,7 @@ func (id *SyncID) Disconnect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = id.disconnectHeld()
+	err = id.doDisconnect()
 	id.end()
 	if err != nil {
 		return err
@@ -380,7 +380,7 @@ func (id *SyncID) Disconnect(ctx context.Context) error {
 	return nil
 }
 
-func (id *cmID) disconnectHeld() error {
+func (id *cmID) doDisconnect() error {
 	dev := id.device()
 	if dev == nil {
 		return invalid(opDisconnect, "the ID is not connected")

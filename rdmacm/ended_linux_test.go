@@ -83,22 +83,22 @@ func refusesAll(t *testing.T, k *fakeKernel, v reflect.Value) {
 	}
 }
 
-// TestTurnIsKept: a call that gives up before it has the turn leaves the turn to its
+// TestTokenStaysTaken: a call that gives up before it has the token leaves it to its
 // holder.
-func TestTurnIsKept(t *testing.T) {
+func TestTokenStaysTaken(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	<-ch.turn // another's
+	<-ch.token // another's
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := ch.Event(ended); !errors.Is(err, context.Canceled) {
 		t.Errorf("canceled: %v", err)
 	}
-	if len(ch.turn) != 0 {
-		t.Error("there are two turns")
+	if len(ch.token) != 0 {
+		t.Error("there are two tokens")
 	}
-	ch.turn <- struct{}{}
+	ch.token <- struct{}{}
 }
 
 // TestUnknownDevice: an address that is resolved to a device which this process doesn't
@@ -116,7 +116,7 @@ func TestUnknownDevice(t *testing.T) {
 		putAddr("test", &a.SrcAddr, local)
 		putAddr("test", &a.DstAddr, remote)
 	}
-	if err := id.addrResolvedHeld(); err == nil {
+	if err := id.doAddrResolved(); err == nil {
 		t.Error("found")
 	}
 	if id.device() != nil || id.Device() != nil {

@@ -175,7 +175,7 @@ func (ch *EventChannel) decode(r *uapi.RdmaUcmEventResp) *Event {
 	case EventEstablished:
 		e.of.established()
 	case EventRejected:
-		e.tell(e.of) // before its work requests are flushed
+		e.notifyWatch(e.of) // before its work requests are flushed
 		e.of.rejected()
 	case EventMulticastJoin:
 		if err := e.Multicast.joined(&e.UD.AH); err != nil {

@@ -146,9 +146,9 @@ func TestAttributesRefused(t *testing.T) {
 	id.queues.qp = new(verbs.QP) // refuses any change, with another error
 	defer func() { id.queues.qp = nil }()
 	for name, step := range map[string]func() error{
-		"INIT":            func() error { return id.initQPHeld(id.queues.qp) },
-		"RTR":             func() error { return id.connectQPHeld(nil) },
-		"RTR, when asked": func() error { id.asked = true; defer func() { id.asked = false }(); return id.connectQPHeld(nil) },
+		"INIT":            func() error { return id.doInitQP(id.queues.qp) },
+		"RTR":             func() error { return id.doConnectQP(nil) },
+		"RTR, when asked": func() error { id.asked = true; defer func() { id.asked = false }(); return id.doConnectQP(nil) },
 	} {
 		k.refuse(uapi.RDMA_USER_CM_CMD_INIT_QP_ATTR, syscall.EACCES)
 		if err := step(); err != syscall.EACCES || len(k.commands) != 1 {

@@ -12,14 +12,14 @@ type inbox struct {
 	mu     sync.Mutex
 	events []*Event
 	err    error         // why no more events come
-	news   chan struct{} // holds a token when there may be an event
+	ready  chan struct{} // holds a token when there may be an event
 	gone   chan struct{} // closed when err is set
 	over   chan struct{} // closed when the connection is over or the device was removed
 	isOver bool
 }
 
 func newInbox() *inbox {
-	return &inbox{news: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{})}
+	return &inbox{ready: make(chan struct{}, 1), gone: make(chan struct{}), over: make(chan struct{})}
 }
 
 // put adds an event, unless the inbox already has limit of them.
@@ -49,7 +49,7 @@ func (b *inbox) put(e *Event, limit int) bool {
 
 func (b *inbox) signal() {
 	select {
-	case b.news <- struct{}{}:
+	case b.ready <- struct{}{}:
 	default:
 	}
 }
@@ -74,7 +74,7 @@ func (b *inbox) next(ctx context.Context) (*Event, error) {
 			return e, nil
 		}
 		select {
-		case <-b.news:
+		case <-b.ready:
 		case <-b.gone:
 			return nil, b.err
 		case <-ctx.Done():
@@ -222,7 +222,7 @@ func (e *Event) deliver() {
 		limit = to.backlog
 	}
 	to.mu.Unlock()
-	e.tell(to)
+	e.notifyWatch(to)
 	if e.Multicast != nil && e.Multicast.take(e) {
 		return
 	}
@@ -232,8 +232,8 @@ func (e *Event) deliver() {
 	}
 }
 
-// tell calls the ID's watch function.
-func (e *Event) tell(id *cmID) {
+// notifyWatch calls the ID's watch function.
+func (e *Event) notifyWatch(id *cmID) {
 	id.mu.Lock()
 	watch := id.watch
 	id.mu.Unlock()

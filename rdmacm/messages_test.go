@@ -127,7 +127,7 @@ func newFakeConn(t testing.TB, slots, size int) *fakeConn {
 		Conn: &Conn{slots: slots, slotSize: size},
 		qp:   &fakeQP{}, sendCQ: new(fakeCQ), recvCQ: new(fakeCQ), mem: make([]byte, messageBytes(slots, size)),
 	}
-	f.parted = true // there is no peer to tell
+	f.peerNotified = true // there is no peer to tell
 	f.life, f.endLife = context.WithCancelCause(context.Background())
 	sge := func(off, n int) verbs.SGE { return verbs.SGE{Addr: uint64(off), Length: uint32(n)} }
 	f.messages = newMessages(slots, size, f.life, f.fail)
@@ -336,7 +336,7 @@ func TestSendCalledOffAtCompletion(t *testing.T) {
 		f := newFakeConn(t, 1, 8)
 		ctx, stop := context.WithCancel(t.Context())
 		others := make(chan error, 1)
-		go func() { // it has the turn
+		go func() { // it has the token
 			_, err := f.WaitSends(ctx, make([]verbs.WC, 1))
 			others <- err
 		}()

@@ -53,7 +53,7 @@ func (mc *Multicast) Addr() netip.Addr { return mc.addr }
 // EventMulticastError.
 func (id *ID) JoinMulticast(addr netip.Addr, flag JoinFlag) (*Multicast, error) {
 	mc := &Multicast{id: id.cmID, addr: addr, flag: flag}
-	if err := id.do(opJoin, mc.joinHeld); err != nil {
+	if err := id.do(opJoin, mc.doJoin); err != nil {
 		return nil, err
 	}
 	return mc, nil
@@ -68,7 +68,7 @@ func (id *SyncID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinF
 	}
 	outcome := make(chan *Event, 1)
 	mc := &Multicast{id: id.cmID, addr: addr, flag: flag, outcome: outcome}
-	err = mc.joinHeld()
+	err = mc.doJoin()
 	id.end()
 	if err != nil {
 		return nil, nil, err
@@ -107,7 +107,7 @@ func (mc *Multicast) take(e *Event) bool {
 	return true
 }
 
-func (mc *Multicast) joinHeld() error {
+func (mc *Multicast) doJoin() error {
 	id := mc.id
 	if mc.flag != JoinFullMember && mc.flag != JoinSendOnlyFullMember {
 		return invalid(opJoin, "there is no join flag %d", mc.flag)

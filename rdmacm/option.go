@@ -40,10 +40,10 @@ func setOption[T uint8 | int32](id *cmID, op string, name uint32, value T) error
 		return err
 	}
 	defer id.end()
-	return setOptionHeld(id, op, uapi.RDMA_OPTION_ID, name, value)
+	return doSetOption(id, op, uapi.RDMA_OPTION_ID, name, value)
 }
 
-func setOptionHeld[T any](id *cmID, op string, level, name uint32, value T) error {
+func doSetOption[T any](id *cmID, op string, level, name uint32, value T) error {
 	f := newFrame()
 	defer f.release()
 	// The value lies in the frame's room for an answer, where the kernel reads it.

@@ -3,7 +3,7 @@ package rdmacm
 import "slices"
 
 // progress counts sends, which complete in the order in which they are posted,
-// and tells watches when their sends have completed. Its user locks it.
+// and notifies watches when their sends have completed. Its user locks it.
 type progress struct {
 	posted, done uint64
 	failure      error    // of the first send that failed
@@ -27,7 +27,7 @@ func (p *progress) watch() *watch {
 	}
 	w.until = p.posted
 	p.watches = append(p.watches, w)
-	p.tell()
+	p.deliver()
 	return w
 }
 
@@ -37,11 +37,11 @@ func (p *progress) completed(err error) {
 	if p.failure == nil {
 		p.failure = err
 	}
-	p.tell()
+	p.deliver()
 }
 
-// tell delivers the result to the watches whose sends have completed.
-func (p *progress) tell() {
+// deliver delivers the result to the watches whose sends have completed.
+func (p *progress) deliver() {
 	n := 0
 	for n < len(p.watches) && p.watches[n].until <= p.done {
 		p.watches[n].result <- p.failure

@@ -48,7 +48,7 @@ func (id *cmID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	var q queues
 	err = q.create(pd, o, id.qpType)
 	if err == nil {
-		err = id.stepFailed(id.initQPHeld(q.qp))
+		err = id.stepFailed(id.doInitQP(q.qp))
 	}
 	if err != nil {
 		return nil, opErr(op, "", errors.Join(err, q.close()))
@@ -231,8 +231,8 @@ func qpAttr(a *uapi.IbUverbsQpAttr) verbs.QPAttr {
 	}
 }
 
-// initQPHeld brings a new QP to the state in which receives can be posted.
-func (id *cmID) initQPHeld(qp *verbs.QP) error {
+// doInitQP brings a new QP to the state in which receives can be posted.
+func (id *cmID) doInitQP(qp *verbs.QP) error {
 	a, mask, err := id.initQPAttr(verbs.QPInit)
 	if err != nil {
 		return err
@@ -246,10 +246,10 @@ func (id *cmID) initQPHeld(qp *verbs.QP) error {
 	return qp.Modify(verbs.QPAttr{State: verbs.QPRTS}, verbs.QPAttrState|verbs.QPAttrSQPSN)
 }
 
-// connectQPHeld brings the QP, if there is one, to RTS. The kernel must know the
+// doConnectQP brings the QP, if there is one, to RTS. The kernel must know the
 // peer. p, unless nil, replaces the negotiated resources and limits the retries.
 // The kernel connects iWARP QPs itself: see connectedQP.
-func (id *cmID) connectQPHeld(p *ConnParam) error {
+func (id *cmID) doConnectQP(p *ConnParam) error {
 	qp := id.QP()
 	if qp == nil || id.iwarp() {
 		return nil

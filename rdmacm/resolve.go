@@ -41,7 +41,7 @@ func (id *cmID) bind(addr sockaddr) error {
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_BIND, f); err != nil {
 		return bindError(addr, err)
 	}
-	if err := id.addrResolvedHeld(); err != nil {
+	if err := id.doAddrResolved(); err != nil {
 		return opErr(opBind, "to "+addr.String(), err)
 	}
 	return nil
@@ -128,7 +128,7 @@ func (id *cmID) Listen(backlog int) error {
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_LISTEN, f); err != nil {
 		return &OpError{Op: opListen, Object: "on " + id.LocalAddr().String(), Err: err, hint: localHint(ipAddr{id.LocalAddr()}, err)}
 	}
-	if err := id.addrResolvedHeld(); err != nil {
+	if err := id.doAddrResolved(); err != nil {
 		return opErr(opListen, "", err)
 	}
 	return nil
@@ -161,17 +161,17 @@ func source(addr netip.AddrPort) sockaddr {
 }
 
 func (id *ID) resolveAddr(src, dst sockaddr, timeout time.Duration) error {
-	return id.do(opResolveAddr, func() error { return id.resolveAddrHeld(src, dst, timeout) })
+	return id.do(opResolveAddr, func() error { return id.doResolveAddr(src, dst, timeout) })
 }
 
 func (id *SyncID) resolveAddr(ctx context.Context, src, dst sockaddr, timeout time.Duration) error {
-	_, err := id.do(ctx, opResolveAddr, func() error { return id.resolveAddrHeld(src, dst, timeout) },
+	_, err := id.do(ctx, opResolveAddr, func() error { return id.doResolveAddr(src, dst, timeout) },
 		func() string { return "of " + dst.String() }, EventAddrResolved)
 	return err
 }
 
-// resolveAddrHeld resolves dst; src may be nil.
-func (id *cmID) resolveAddrHeld(src, dst sockaddr, timeout time.Duration) (err error) {
+// doResolveAddr resolves dst; src may be nil.
+func (id *cmID) doResolveAddr(src, dst sockaddr, timeout time.Duration) (err error) {
 	f := newFrame()
 	defer f.release()
 	req := in[uapi.RdmaUcmResolveAddr](f)
@@ -207,16 +207,16 @@ func milliseconds(op string, d time.Duration) (uint32, error) {
 // ResolveRoute finds the path to the resolved address (rdma_resolve_route). The
 // event is EventRouteResolved or EventRouteError.
 func (id *ID) ResolveRoute(timeout time.Duration) error {
-	return id.do(opResolveRoute, func() error { return id.resolveRouteHeld(timeout) })
+	return id.do(opResolveRoute, func() error { return id.doResolveRoute(timeout) })
 }
 
 // ResolveRoute is ID.ResolveRoute, and waits for EventRouteResolved.
 func (id *SyncID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
-	_, err := id.do(ctx, opResolveRoute, func() error { return id.resolveRouteHeld(timeout) }, id.toPeer, EventRouteResolved)
+	_, err := id.do(ctx, opResolveRoute, func() error { return id.doResolveRoute(timeout) }, id.toPeer, EventRouteResolved)
 	return err
 }
 
-func (id *cmID) resolveRouteHeld(timeout time.Duration) error {
+func (id *cmID) doResolveRoute(timeout time.Duration) error {
 	ms, err := milliseconds(opResolveRoute, timeout)
 	if err != nil {
 		return err
@@ -250,14 +250,14 @@ func (id *cmID) QueryAddr() (Addresses, error) {
 		return Addresses{}, err
 	}
 	defer id.end()
-	a, _, err := id.queryAddrHeld()
+	a, _, err := id.doQueryAddr()
 	if err != nil {
 		return Addresses{}, opErr(op, "", err)
 	}
 	return a, nil
 }
 
-func (id *cmID) queryAddrHeld() (Addresses, deviceKey, error) {
+func (id *cmID) doQueryAddr() (Addresses, deviceKey, error) {
 	f := newFrame()
 	defer f.release()
 	resp, err := id.query(f, uapi.RDMA_USER_CM_QUERY_ADDR)
@@ -294,11 +294,11 @@ func (id *cmID) addrResolved() error {
 		return ErrClosed
 	}
 	defer id.end()
-	return id.addrResolvedHeld()
+	return id.doAddrResolved()
 }
 
-func (id *cmID) addrResolvedHeld() error {
-	a, key, err := id.queryAddrHeld()
+func (id *cmID) doAddrResolved() error {
+	a, key, err := id.doQueryAddr()
 	if err != nil {
 		return err
 	}
@@ -400,22 +400,22 @@ func (id *cmID) QueryPath() ([]Path, error) {
 // the path calls it in place of ResolveRoute. The event is EventRouteResolved. Over
 // RoCE the kernel replaces some of the fields.
 func (id *ID) SetPath(path Path) error {
-	return id.do(opSetPath, func() error { return id.setPathHeld(path) })
+	return id.do(opSetPath, func() error { return id.doSetPath(path) })
 }
 
 // SetPath is ID.SetPath, and waits for EventRouteResolved.
 func (id *SyncID) SetPath(ctx context.Context, path Path) error {
-	_, err := id.do(ctx, opSetPath, func() error { return id.setPathHeld(path) }, id.toPeer, EventRouteResolved)
+	_, err := id.do(ctx, opSetPath, func() error { return id.doSetPath(path) }, id.toPeer, EventRouteResolved)
 	return err
 }
 
-func (id *cmID) setPathHeld(path Path) error {
+func (id *cmID) doSetPath(path Path) error {
 	record := uapi.IbPathRecData{Flags: uapi.IB_PATH_GMP | uapi.IB_PATH_PRIMARY | uapi.IB_PATH_BIDIRECTIONAL}
 	b := path.bytes()
 	for i := range record.PathRec {
 		record.PathRec[i] = binary.NativeEndian.Uint32(b[4*i:])
 	}
-	return setOptionHeld(id, opSetPath, uapi.RDMA_OPTION_IB, uapi.RDMA_OPTION_IB_PATH, record)
+	return doSetOption(id, opSetPath, uapi.RDMA_OPTION_IB, uapi.RDMA_OPTION_IB_PATH, record)
 }
 
 // bytes is parsePath's inverse.
