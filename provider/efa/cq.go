@@ -18,10 +18,10 @@ type cq struct {
 	ctx  *context
 	resp *uapi.EfaIbvCreateCqResp
 
-	rings []cqRing // the device chooses one for each queue
-	turn  int      // the ring to poll next
-	last  *qp      // the QP of the last completion
-	gone  []span   // completions to drop
+	rings   []cqRing // the device chooses one for each queue
+	current int      // the ring to poll next
+	last    *qp      // the QP of the last completion
+	gone    []span   // completions to drop
 
 	sgid     bool // completions from unknown senders have the senders' GIDs
 	consumed uint32
@@ -171,7 +171,7 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 // be reported is an error. But with after, when others precede it, it stays in the ring.
 func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) {
 	for idle := 0; idle < len(q.rings); q.rotate() {
-		r := &q.rings[q.turn]
+		r := &q.rings[q.current]
 		e, ok := q.ready(r)
 		if !ok {
 			idle++
@@ -183,14 +183,14 @@ func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) 
 		idle = 0
 		why := past
 		if len(q.gone) == 0 || !q.forgotten(e) {
-			if why = q.tell(e, wc, ex); why > past && after {
+			if why = q.convert(e, wc, ex); why > past && after {
 				return false, nil // the next Poll returns the error
 			}
 		}
 		r.next++
 		q.consumed++
 		switch {
-		case why == told:
+		case why == reported:
 			q.rotate()
 			return true, nil
 		case why > past:
@@ -202,8 +202,8 @@ func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) 
 }
 
 func (q *cq) rotate() {
-	if q.turn++; q.turn >= len(q.rings) {
-		q.turn = 0
+	if q.current++; q.current >= len(q.rings) {
+		q.current = 0
 	}
 }
 
@@ -211,8 +211,8 @@ func (q *cq) rotate() {
 type outcome uint8
 
 const (
-	told outcome = iota
-	past         // of a former QP
+	reported outcome = iota
+	past             // of a former QP
 	unknownQueue
 	unknownQP
 	unknownRequest
@@ -231,8 +231,8 @@ func (o outcome) String() string {
 	return "has an unknown operation"
 }
 
-// tell converts a completion to a WC, and frees its request.
-func (q *cq) tell(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
+// convert converts a completion to a WC, and frees its request.
+func (q *cq) convert(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 	word := e[0]
 	qpn := uint16(word >> cqeQPNShift)
 	p := q.last
@@ -247,8 +247,8 @@ func (q *cq) tell(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 		if p.sendCQ != q {
 			return unknownQP
 		}
-		kept := p.sq.find(number)
-		if kept == nil {
+		req := p.sq.find(number)
+		if req == nil {
 			if p.sq.past(number) {
 				return past
 			}
@@ -257,9 +257,9 @@ func (q *cq) tell(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 		if op > opWrite {
 			return unknownOperation
 		}
-		*wc = provider.WC{WRID: kept.id, Opcode: uint32(kept.opcode), QPNum: uint32(qpn)}
-		if kept.opcode == uint8(uapi.IB_UVERBS_WC_RDMA_READ) {
-			wc.ByteLen = kept.length
+		*wc = provider.WC{WRID: req.id, Opcode: uint32(req.opcode), QPNum: uint32(qpn)}
+		if req.opcode == uint8(uapi.IB_UVERBS_WC_RDMA_READ) {
+			wc.ByteLen = req.length
 		}
 		p.sq.give(number)
 	case recvQueue:
@@ -287,14 +287,14 @@ func (q *cq) tell(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 			}
 			break
 		}
-		kept := p.rq.find(number)
-		if kept == nil {
+		req := p.rq.find(number)
+		if req == nil {
 			if p.rq.past(number) {
 				return past
 			}
 			return unknownRequest
 		}
-		wc.WRID = kept.id
+		wc.WRID = req.id
 		p.rq.give(number)
 	default:
 		return unknownQueue
@@ -311,7 +311,7 @@ func (q *cq) tell(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 			binary.LittleEndian.PutUint64(ex.SGID[8:], e[3])
 		}
 	}
-	return told
+	return reported
 }
 
 // meaning translates the status of a completion.
@@ -405,17 +405,17 @@ func (q *cq) Forget(p provider.QP) {
 // forgotten reports whether e, the next completion of the current ring, must be dropped. It
 // removes the spans that have ended.
 func (q *cq) forgotten(e *cqe) bool {
-	next, number := q.rings[q.turn].next, uint16(e[0]>>cqeQPNShift)
+	next, number := q.rings[q.current].next, uint16(e[0]>>cqeQPNShift)
 	drop := false
-	kept := q.gone[:0]
+	left := q.gone[:0]
 	for _, s := range q.gone {
-		if s.ring == q.turn && int32(s.until-next) <= 0 {
+		if s.ring == q.current && int32(s.until-next) <= 0 {
 			continue
 		}
-		drop = drop || s.ring == q.turn && s.number == number
-		kept = append(kept, s)
+		drop = drop || s.ring == q.current && s.number == number
+		left = append(left, s)
 	}
-	q.gone = kept
+	q.gone = left
 	return drop
 }
 

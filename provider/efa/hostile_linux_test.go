@@ -17,21 +17,21 @@ func TestHostileCompletions(t *testing.T) {
 	r.newQP(t, 6, provider.QPInit{SendCQ: other, RecvCQ: other, Cap: capOf(4, 1, 4, 1, 0)})
 	unsolicited := completion(recvQueue, opWrite, 5, 0, 0)
 	unsolicited[0] |= cqeUnsolicited
-	const turn = 1 << 2
+	const generation = 1 << 2
 	for name, e := range map[string]cqe{
-		"queue 0":            completion(0, opSend, 5, turn, 0),
-		"queue 3":            completion(3, opSend, 5, turn, 0),
-		"no such QP":         completion(sendQueue, opSend, 7, turn, 0),
-		"QP 65535":           completion(sendQueue, opSend, 0xffff, turn, 0),
-		"on another CQ":      completion(sendQueue, opSend, 6, turn, 0),
-		"received elsewhere": completion(recvQueue, opSend, 6, turn, 0),
-		"not outstanding":    completion(sendQueue, opSend, 5, turn|3, 0),
-		"no receive":         completion(recvQueue, opSend, 5, turn, 0),
+		"queue 0":            completion(0, opSend, 5, generation, 0),
+		"queue 3":            completion(3, opSend, 5, generation, 0),
+		"no such QP":         completion(sendQueue, opSend, 7, generation, 0),
+		"QP 65535":           completion(sendQueue, opSend, 0xffff, generation, 0),
+		"on another CQ":      completion(sendQueue, opSend, 6, generation, 0),
+		"received elsewhere": completion(recvQueue, opSend, 6, generation, 0),
+		"not outstanding":    completion(sendQueue, opSend, 5, generation|3, 0),
+		"no receive":         completion(recvQueue, opSend, 5, generation, 0),
 		"beyond the queue":   completion(sendQueue, opSend, 5, 0xffff, 0),
-		"of no turn":         completion(sendQueue, opSend, 5, 0, 0),
-		"operation 3":        completion(sendQueue, 3, 5, turn, 0),
-		"operation 7":        completion(sendQueue, 7, 5, turn, 0),
-		"a received read":    completion(recvQueue, opRead, 5, turn, 0),
+		"of no generation":   completion(sendQueue, opSend, 5, 0, 0),
+		"operation 3":        completion(sendQueue, 3, 5, generation, 0),
+		"operation 7":        completion(sendQueue, 7, 5, generation, 0),
+		"a received read":    completion(recvQueue, opRead, 5, generation, 0),
 		"unsolicited":        unsolicited,
 	} {
 		c.rings[0].next = 0

@@ -147,8 +147,8 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) {
 		return errQPNumber
 	}
 	q.number = uint16(qpn)
-	turn := q.ctx.qps.enter(q)
-	if err := q.sq.open(q.ctx, &resp, turn); err != nil {
+	generation := q.ctx.qps.enter(q)
+	if err := q.sq.open(q.ctx, &resp, generation); err != nil {
 		return err
 	}
 	granted.MaxSendWr, granted.MaxInlineData = q.sq.mask+1, uint32(q.sq.maxInline)
@@ -158,10 +158,10 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) (err error) {
 	}
 	granted.MaxRecvWr = (q.rq.mask + 1) / uint32(q.rq.maxSGE)
 	granted.MaxRecvSge = uint32(q.rq.maxSGE)
-	return q.rq.open(q.ctx, &resp, turn)
+	return q.rq.open(q.ctx, &resp, generation)
 }
 
-func (s *sendRing) open(c *context, resp *uapi.EfaIbvCreateQpResp, turn uint16) (err error) {
+func (s *sendRing) open(c *context, resp *uapi.EfaIbvCreateQpResp, generation uint16) (err error) {
 	s.ctx = c
 	n := int(s.mask) + 1
 	size := n * int(s.size)
@@ -182,10 +182,10 @@ func (s *sendRing) open(c *context, resp *uapi.EfaIbvCreateQpResp, turn uint16) 
 		return err
 	}
 	s.stage = unsafe.Pointer(unsafe.SliceData(s.stageMem))
-	return s.requests.open(n, turn)
+	return s.requests.open(n, generation)
 }
 
-func (r *recvRing) open(c *context, resp *uapi.EfaIbvCreateQpResp, turn uint16) (err error) {
+func (r *recvRing) open(c *context, resp *uapi.EfaIbvCreateQpResp, generation uint16) (err error) {
 	size := (int(r.mask) + 1) * recvDescSize
 	if resp.RqMmapSize < uint64(size) || resp.RqMmapSize > 1<<30 {
 		return errRecvRing
@@ -198,7 +198,7 @@ func (r *recvRing) open(c *context, resp *uapi.EfaIbvCreateQpResp, turn uint16) 
 		return err
 	}
 	r.bell = (*uint32)(unsafe.Pointer(&r.bellPage[resp.RqDbOffset]))
-	return r.requests.open((int(r.mask)+1)/r.maxSGE, turn)
+	return r.requests.open((int(r.mask)+1)/r.maxSGE, generation)
 }
 
 func (q *qp) ECE() (vendor, options uint32) { return 0, 0 }

@@ -48,8 +48,8 @@ func (r *recvRing) put(wr *provider.RecvWR) error {
 	case provider.TooLong(wr.SGL):
 		return provider.ErrRecvTooLong
 	}
-	kept, number := r.take()
-	kept.id, kept.busy = wr.WRID, true
+	req, number := r.take()
+	req.id, req.busy = wr.WRID, true
 	word := uint64(number) | recvFirst
 	for i := range wr.SGL {
 		g := &wr.SGL[i]

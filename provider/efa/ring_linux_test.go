@@ -538,7 +538,7 @@ func TestForget(t *testing.T) {
 // positions wrap before it.
 func TestForgetWraps(t *testing.T) {
 	q := &cq{rings: []cqRing{{}, {}}, gone: []span{{5, 1, 2}, {5, 0, 100}}}
-	q.turn = 1
+	q.current = 1
 	e := completion(sendQueue, opSend, 5, 0, 0)
 	for _, next := range []uint32{1<<32 - 2, 1<<32 - 1, 0, 1} {
 		if q.rings[1].next = next; !q.forgotten(&e) || len(q.gone) != 2 {

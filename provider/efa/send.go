@@ -145,8 +145,8 @@ func (q *qp) put(wr *provider.SendWR) error {
 		}
 		e[4], e[5] = uint64(length)|uint64(wr.Remote.RKey)<<32, wr.Remote.Addr
 	}
-	kept, number := s.take()
-	kept.id, kept.length, kept.opcode, kept.busy = wr.WRID, length, o.completion, true
+	req, number := s.take()
+	req.id, req.length, req.opcode, req.busy = wr.WRID, length, o.completion, true
 	e[0] = word0 | uint64(number)
 	if e[1] = uint64(uint16(wr.AH.Number)) << ahShift; word0&hasImm != 0 {
 		e[1] |= uint64(wr.Imm)

@@ -17,7 +17,7 @@ type page struct {
 }
 
 // enter adds a QP. It returns how many QPs have had its number so far, including this one.
-func (t *table) enter(q *qp) (turn uint16) {
+func (t *table) enter(q *qp) (generation uint16) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	at := &t.pages[q.number>>8]

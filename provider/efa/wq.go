@@ -44,11 +44,11 @@ type requests struct {
 	slots []slot
 	free  []uint16 // a ring of numbers; its length is a power of two
 
-	// turn is the QP's generation, in the upper bits of its request numbers. It
+	// generation is the QP's generation, in the upper bits of its request numbers. It
 	// distinguishes the QP's completions from those of an earlier QP with the same number.
-	turn  uint16
-	shift uint8
-	again bool // there was an earlier QP with the number
+	generation uint16
+	shift      uint8
+	reused     bool // there was an earlier QP with the number
 
 	next, limit uint32 // the post's positions in the ring: of the next number to take, and of the first that may not be free
 
@@ -58,7 +58,7 @@ type requests struct {
 }
 
 // open allocates memory for n requests.
-func (r *requests) open(n int, turn uint16) (err error) {
+func (r *requests) open(n int, generation uint16) (err error) {
 	ring := ceilPower(n)
 	if r.mem, err = ioctl.MapMemory(n*slotSize + ring*2); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (r *requests) open(n int, turn uint16) (err error) {
 	r.slots = unsafe.Slice((*slot)(p), n)
 	r.free = unsafe.Slice((*uint16)(unsafe.Add(p, n*slotSize)), ring)
 	r.shift = uint8(bits.Len(uint(ring - 1)))
-	r.turn, r.again = turn<<r.shift, turn > 1
+	r.generation, r.reused = generation<<r.shift, generation > 1
 	r.reset()
 	return nil
 }
@@ -102,13 +102,13 @@ func (r *requests) room() bool {
 func (r *requests) take() (*slot, uint16) {
 	i := r.free[r.next&uint32(len(r.free)-1)]
 	r.next++
-	return &r.slots[i], i | r.turn
+	return &r.slots[i], i | r.generation
 }
 
 // find returns the slot of a number from the device, or nil if no request has it.
 func (r *requests) find(number uint16) *slot {
 	i := number &^ (^uint16(0) << r.shift)
-	if number-i != r.turn || int(i) >= len(r.slots) || !r.slots[i].busy {
+	if number-i != r.generation || int(i) >= len(r.slots) || !r.slots[i].busy {
 		return nil
 	}
 	return &r.slots[i]
@@ -117,7 +117,7 @@ func (r *requests) find(number uint16) *slot {
 // past reports whether a request number belongs to the previous QP with this QP's number.
 func (r *requests) past(number uint16) bool {
 	mask := ^uint16(0) << r.shift
-	return r.again && mask != 0 && number&mask == r.turn-1<<r.shift
+	return r.reused && mask != 0 && number&mask == r.generation-1<<r.shift
 }
 
 // takeBack undoes the last n calls of take.

@@ -168,7 +168,7 @@ func TestWaysToRing(t *testing.T) {
 			}
 			q := r.newQP(t, 0x123456, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0)})
 			buffers := unsafe.Slice((*byte)(reg.base), 512)
-			for turn := range 2 {
+			for i := range 2 {
 				clear(buffers)
 				wr := provider.SendWR{
 					WRID: 1, Opcode: uapi.IB_UVERBS_WR_RDMA_WRITE, Remote: provider.Remote{Addr: 1, RKey: 1}, SGL: []provider.SGE{{Addr: 1, Length: 1, LKey: 1}},
@@ -178,9 +178,9 @@ func TestWaysToRing(t *testing.T) {
 					t.Fatal(n, err)
 				}
 				want := make([]byte, len(buffers))
-				copy(want[turn*int(tt.size):], block(q, next)[:tt.bytes])
+				copy(want[i*int(tt.size):], block(q, next)[:tt.bytes])
 				if !bytes.Equal(buffers, want) {
-					t.Errorf("post %d left\n%x, want\n%x", turn, buffers, want)
+					t.Errorf("post %d left\n%x, want\n%x", i, buffers, want)
 				}
 				if got := number(q.sq.record[1]); got != next+1 {
 					t.Errorf("the record says %d, want %d", got, next+1)

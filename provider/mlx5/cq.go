@@ -20,7 +20,7 @@ type cq struct {
 
 	cqRing
 	next   uint32  // index of the next CQE; it increases without wrapping at the ring's end
-	turn   uint32  // next's round of the ring
+	lap    uint32  // next's round of the ring
 	offset uintptr // next's offset in the ring (a pointer would cost a write barrier)
 	record *record
 	number uint32
@@ -31,9 +31,9 @@ type cq struct {
 	format wqe.MiniFormat
 	// realTime: timestamps are seconds and nanoseconds of the adapter's real-time clock.
 	realTime bool
-	// theirs: the program polls the ring directly (mlx5dv.CQQueue).
-	theirs atomic.Bool
-	freed  freed // WQEs of SRQs to free
+	// external: the program polls the ring directly (mlx5dv.CQQueue).
+	external atomic.Bool
+	freed    freed // WQEs of SRQs to free
 
 	resized cqRing // the new ring during a Resize; also after a failed one whose ring the adapter uses
 	broken  error  // why no more of the ring can be read; returned after its last completion
@@ -70,7 +70,7 @@ func (r *cqRing) at(i uint32) *wqe.CQE { return &r.ring[(i&r.mask)*r.stride+r.st
 func (r *cqRing) round(i uint32) uint32 { return i >> (r.log & 31) }
 
 // seek makes the CQE with an index the next one.
-func (q *cq) seek(i uint32) { q.next, q.offset, q.turn = i, q.offsetOf(q.at(i)), q.round(i) }
+func (q *cq) seek(i uint32) { q.next, q.offset, q.lap = i, q.offsetOf(q.at(i)), q.round(i) }
 
 func (r *cqRing) offsetOf(e *wqe.CQE) uintptr {
 	return uintptr(unsafe.Pointer(e)) - uintptr(unsafe.Pointer(unsafe.SliceData(r.ring)))
@@ -160,7 +160,7 @@ func (q *cq) forget(gone *resource) {
 	if q.last == gone {
 		q.last = nil
 	}
-	if q.theirs.Load() {
+	if q.external.Load() {
 		return // the program owns the entries and the consumer index
 	}
 	end := q.next
@@ -189,7 +189,7 @@ func (q *cq) forget(gone *resource) {
 			q.move(to, i)
 		}
 	}
-	q.freed.tell()
+	q.freed.publish()
 	if to != q.next {
 		q.seek(to)
 		mmio.Publish(&q.record[cqIndexRecord], swap32(q.next&0xffffff))

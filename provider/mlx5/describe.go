@@ -39,7 +39,7 @@ func (q *qp) Describe() driverapi.MLX5QP {
 
 // Describe returns the CQ's memory. From then on the program polls the ring directly.
 func (q *cq) Describe() driverapi.MLX5CQ {
-	q.theirs.Store(true)
+	q.external.Store(true)
 	return driverapi.MLX5CQ{
 		Record: unsafe.Pointer(q.record), CQEs: unsafe.Pointer(unsafe.SliceData(q.ring)),
 		Count: q.mask + 1, Size: q.stride * wqe.CQESize, Number: q.number,

@@ -15,8 +15,8 @@ const allFields = provider.FieldTimestamp | provider.FieldWallClock | provider.F
 // the entry.
 func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	var wall wallTime
-	defer q.freed.tell()
-	for seen := q.next; n < len(wc) && q.head().Load().Ready(q.turn); {
+	defer q.freed.publish()
+	for seen := q.next; n < len(wc) && q.head().Load().Ready(q.lap); {
 		if mmio.LoadsReorder && int32(q.next-seen) >= 0 {
 			seen = q.see(q.next, len(wc)-n)
 		}

@@ -41,14 +41,14 @@ func (q *cq) received(rq *recvQueue) {
 // Poll first polls successful sends of the previous completion's queue pair: most
 // completions are such sends. poll handles all completions.
 func (q *cq) Poll(wc []provider.WC) (n int, err error) {
-	i, e, turn := q.next, q.head(), q.turn
+	i, e, lap := q.next, q.head(), q.lap
 	tail := e.Load()
-	if !tail.Ready(turn) || len(wc) == 0 {
+	if !tail.Ready(lap) || len(wc) == 0 {
 		return 0, nil
 	}
 	if r := q.last; r != nil && q.v1 {
 		s, done := &r.qp.sq, uint32(0)
-		for seen := i; tail.PlainSend(turn); {
+		for seen := i; tail.PlainSend(lap); {
 			if mmio.LoadsReorder && i == seen {
 				seen = q.see(i, len(wc)-n)
 			}
@@ -63,16 +63,16 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 			done = slot.posted
 			n++
 			i++
-			e, turn = q.at(i), q.round(i)
+			e, lap = q.at(i), q.round(i)
 			if n == len(wc) {
 				break
 			}
 			tail = e.Load()
 		}
 		if n > 0 {
-			q.next, q.offset, q.turn = i, q.offsetOf(e), turn
+			q.next, q.offset, q.lap = i, q.offsetOf(e), lap
 			memorder.StoreRelease(&s.done, done)
-			q.tell()
+			q.publish()
 		}
 		if n == len(wc) {
 			return n, nil
@@ -101,8 +101,8 @@ func (s *sendQueue) slotOf(tail wqe.Tail) *slot {
 	return &s.slots[at]
 }
 
-// tell publishes the consumer index: the CQEs before the next one are free.
-func (q *cq) tell() {
+// publish publishes the consumer index: the CQEs before the next one are free.
+func (q *cq) publish() {
 	memorder.StoreRelease(&q.record[cqIndexRecord], swap32(q.next&0xffffff))
 }
 
@@ -131,7 +131,7 @@ func special(w *provider.WC, e *wqe.CQE, op wqe.Opcode, slot *slot) {
 type outcome uint8
 
 const (
-	told     outcome = iota // the CQE was reported as a work completion
+	reported outcome = iota // the CQE was reported as a work completion
 	internal                // the provider handled the CQE itself
 	ended                   // there was no CQE: the ring ends here
 	unknownKind
@@ -172,7 +172,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 			tail = q.expandAt(i - 1)
 		}
 		o := q.other(i-1, e, tail, &wc[n])
-		if o == told {
+		if o == reported {
 			n++
 			continue
 		}
@@ -186,7 +186,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 			i--
 		}
 		if n == 0 && !after {
-			err = q.untold(o, e)
+			err = q.unreported(o, e)
 		}
 		break
 	}
@@ -195,18 +195,18 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	}
 	q.settle()
 	if !one {
-		q.freed.tell()
+		q.freed.publish()
 	}
 	q.seek(i)
-	q.tell()
+	q.publish()
 	return n, err
 }
 
-// untold returns the error for a CQE that can't be reported. It is not inlined, to keep the
+// unreported returns the error for a CQE that can't be reported. It is not inlined, to keep the
 // code of successful polls small.
 //
 //go:noinline
-func (q *cq) untold(o outcome, e *wqe.CQE) error {
+func (q *cq) unreported(o outcome, e *wqe.CQE) error {
 	if o == ended {
 		return q.broken
 	}
@@ -304,13 +304,13 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome 
 		if op == wqe.CQERequesterError {
 			*w = provider.WC{WRID: slot.id, QPNum: e.QPN()}
 			fail(w, e)
-			return told
+			return reported
 		}
 		sent(w, e, slot)
 		if !tail.Plain() {
 			w.Status = uint32(r.qp.scatter(tail, e, q.inline(i, tail, int(w.ByteLen))))
 		}
-		return told
+		return reported
 	}
 	*w = provider.WC{QPNum: e.QPN()}
 	var segs []wqe.Segment
@@ -347,12 +347,12 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome 
 	}
 	if op == wqe.CQEResponderError {
 		fail(w, e)
-		return told
+		return reported
 	}
 	w.ByteLen = e.ByteCount()
 	if !tail.Plain() {
 		if w.Status = uint32(r.qp.spread(segs, q.inline(i, tail, int(w.ByteLen)))); w.Status != uint32(uapi.IB_WC_SUCCESS) {
-			return told
+			return reported
 		}
 	}
 	w.Opcode = uint32(uapi.IB_WC_RECV)
@@ -377,7 +377,7 @@ func (q *cq) other(i uint32, e *wqe.CQE, tail wqe.Tail, w *provider.WC) outcome 
 		w.Flags |= uint32(uapi.IB_WC_GRH)
 	}
 	w.SLID, w.DLIDPathBits, w.PKeyIndex = e.SLID(), e.PathBits(), uint16(e.Key())
-	return told
+	return reported
 }
 
 // pageFault reports whether a receive was returned because a page of its buffer was

@@ -282,9 +282,9 @@ func TestCompressedSRQ(t *testing.T) {
 	}
 }
 
-// TestSee: one barrier serves all completions that have arrived, up to the number to report.
+// TestOneBarrierForAll: one barrier serves all completions that have arrived, up to the number to report.
 // (Only processors that reorder loads need one.)
-func TestSee(t *testing.T) {
+func TestOneBarrierForAll(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 7})
 	const first, written = 6, 5 // around the ring's end

@@ -223,7 +223,7 @@ func (q *qp) Adopt(_, qpn uint32, granted *uapi.IbUverbsQpCap) error {
 	}
 	s.uncached = q.reg.uncached
 	if q.reg.shared == nil {
-		s.flame = q.reg.size
+		s.blueFlame = q.reg.size
 	} else {
 		s.shared, s.sharedFlame = &q.reg.shared.Shared, q.reg.size
 	}
@@ -383,7 +383,7 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	case uapi.IB_QPS_RTR:
 		if q.rq.held {
 			q.rq.hold(false)
-			q.rq.tell()
+			q.rq.publish()
 		}
 		if q.late != nil && q.late.Dctn != 0 {
 			q.number = q.late.Dctn

@@ -49,6 +49,6 @@ func (q *qp) PostRaw(id uint64, b []byte) error {
 	s.slots[at] = slot{id: id, posted: s.posted, opcode: uint32(uapi.IB_WC_LOCAL_INV)}
 	s.last = at
 	s.next += (n + wqe.BlockSegs - 1) / wqe.BlockSegs
-	s.tell(true)
+	s.ringDoorbell(true)
 	return nil
 }

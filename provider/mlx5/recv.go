@@ -110,7 +110,7 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 		w[1].End()
 	}
 	r.posted = posted + 1
-	r.show()
+	r.publishFast()
 	return 1, nil
 }
 
@@ -143,14 +143,14 @@ func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 		posted++
 	}
 	r.posted = posted
-	r.show()
+	r.publishFast()
 	return len(wrs), nil
 }
 
-// show is tell, inlined on processors that don't reorder stores.
-func (r *recvQueue) show() {
+// publishFast is publish, inlined on processors that don't reorder stores.
+func (r *recvQueue) publishFast() {
 	if mmio.StoresReorder {
-		r.tell()
+		r.publish()
 	} else {
 		memorder.StoreRelease(&r.record[recvRecord], swap32(r.posted&0xffff))
 	}
@@ -214,7 +214,7 @@ func (r *recvQueue) post(wrs []provider.RecvWR, n int) (_ int, err error) {
 	}
 	r.posted = posted
 	if n > 0 && !r.held {
-		r.tell()
+		r.publish()
 	}
 	return n, err
 }
@@ -228,8 +228,8 @@ func (r *recvQueue) list(at uint32) []wqe.Segment {
 	return w[:r.maxSGE]
 }
 
-// tell publishes the queue's fill level in the record.
-func (r *recvQueue) tell() {
+// publish publishes the queue's fill level in the record.
+func (r *recvQueue) publish() {
 	mmio.Publish(&r.record[recvRecord], swap32(r.posted&0xffff))
 }
 

@@ -150,8 +150,8 @@ func (a *adapter) take(t *testing.T) (wqes [][]byte, blocks []uint32) {
 	t.Helper()
 	s := &a.q.sq
 	ring := a.q.buf[a.q.sendBytes():][:(s.mask+1)*64]
-	if told := number(s.record[1]); told>>16 != 0 {
-		t.Fatalf("the record is %#x: it has 16 bits", told)
+	if record := number(s.record[1]); record>>16 != 0 {
+		t.Fatalf("the record is %#x: it has 16 bits", record)
 	}
 	for uint16(a.block) != uint16(number(s.record[1])) {
 		at := int(a.block % (s.mask + 1) * 64)

@@ -27,7 +27,7 @@ type sendQueue struct {
 	maxSGE    int
 	maxData   int // maximum length of inline data
 
-	flame       uint32       // maximum size of a WQE to copy to reg without a lock
+	blueFlame   uint32       // maximum size of a WQE to copy to reg without a lock
 	sharedFlame uint32       // maximum size of a WQE to copy under the lock of shared
 	shared      *mmio.Shared // set if other QPs use reg, too
 	heads       [8]uint64    // of the control segments of short, by opcode
@@ -58,15 +58,15 @@ type sendQueue struct {
 
 // A sender has the fields that posts of sends write.
 type sender struct {
-	next   uint32 // block of the next WQE; it increases without wrapping at the ring's end
-	posted uint32 // number of requests
-	seen   uint32 // done, as last loaded by a post
-	usual  uint32 // limit if the short path may be taken, else 0, as after a UMR
-	last   uint32 // block of the last WQE encoded
-	fence  uint8  // for the next WQE, after a UMR
-	kept   bool   // requests were encoded since mark, and the doorbell was not rung for them
-	mark   mark
-	bell   mmio.Bell // the record and the register
+	next    uint32 // block of the next WQE; it increases without wrapping at the ring's end
+	posted  uint32 // number of requests
+	seen    uint32 // done, as last loaded by a post
+	usual   uint32 // limit if the short path may be taken, else 0, as after a UMR
+	last    uint32 // block of the last WQE encoded
+	fence   uint8  // for the next WQE, after a UMR
+	delayed bool   // requests were encoded since mark, and the doorbell was not rung for them
+	mark    mark
+	bell    mmio.Bell // the record and the register
 }
 
 // look updates seen, and reports whether n more requests may be posted by the short path. It is
@@ -82,15 +82,15 @@ type mark struct {
 	fence        uint8
 }
 
-// keep marks the first request for which the doorbell has not been rung.
-func (s *sendQueue) keep() {
-	s.kept, s.mark = true, mark{next: s.next, posted: s.posted, fence: s.fence}
+// setMark marks the first request for which the doorbell has not been rung.
+func (s *sendQueue) setMark() {
+	s.delayed, s.mark = true, mark{next: s.next, posted: s.posted, fence: s.fence}
 }
 
 // TakeBack returns to the mark.
 func (q *qp) TakeBack() {
-	if s := &q.sq; s.kept {
-		s.kept, s.next, s.posted = false, s.mark.next, s.mark.posted
+	if s := &q.sq; s.delayed {
+		s.delayed, s.next, s.posted = false, s.mark.next, s.mark.posted
 		s.setFence(s.mark.fence)
 	}
 }
@@ -184,8 +184,8 @@ func (s *sendQueue) prepare(qpn uint32) {
 // post posts the requests from wrs[n] on. Earlier ones are already encoded.
 func (s *sendQueue) post(wrs []provider.SendWR, n int, more bool) (int, error) {
 	m, err := s.encode(wrs[n:])
-	if n += m; !more && (n > 0 || err == nil && s.kept) {
-		s.tell(n <= 1)
+	if n += m; !more && (n > 0 || err == nil && s.delayed) {
+		s.ringDoorbell(n <= 1)
 	}
 	return n, err
 }
@@ -397,20 +397,20 @@ func umrAccess(access uint32) (a uint8) {
 	return a
 }
 
-// tell rings the doorbell for all requests encoded since the last ring. single is true if the caller
-// has encoded just one; if requests were kept, tell counts them itself. The record gets the queue's
+// ringDoorbell rings the doorbell for all requests encoded since the last ring. single is true if the caller
+// has encoded just one; if requests were delayed, ringDoorbell counts them itself. The record gets the queue's
 // fill level, and the register the head of the last WQE. A single WQE that fits and doesn't wrap
 // around is copied to the register, which saves the device a read. The fences and the copy are in one
 // assembly function, because a goroutine never moves to another processor within one.
-func (s *sendQueue) tell(single bool) {
+func (s *sendQueue) ringDoorbell(single bool) {
 	first := &s.ring[s.last*wqe.BlockSegs]
 	length := first.Segments()
 	blocks := (length + wqe.BlockSegs - 1) / wqe.BlockSegs
-	if s.kept {
+	if s.delayed {
 		single = s.posted-s.mark.posted == 1
 	}
 	s.notify(first, blocks, single && length != 1 && length*wqe.SegmentSize <= s.bell.Size && s.last+blocks <= s.mask+1)
-	s.kept = false
+	s.delayed = false
 }
 
 // notify writes the head of a WQE to the register, or copies the whole WQE.
@@ -441,7 +441,7 @@ func (s *sendQueue) notify(first *wqe.Segment, blocks uint32, copied bool) {
 
 // reset empties the queue.
 func (s *sendQueue) reset() {
-	s.next, s.posted, s.seen, s.kept = 0, 0, 0, false
+	s.next, s.posted, s.seen, s.delayed = 0, 0, 0, false
 	s.setFence(0)
 	atomic.StoreUint32(&s.done, 0)
 	if s.record != nil {

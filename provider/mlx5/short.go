@@ -32,8 +32,8 @@ var shortForms = [8]shortForm{
 // called between the first request and the doorbell, so that values stay in registers.
 func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	s := &q.sq
-	if more && !s.kept {
-		s.keep()
+	if more && !s.delayed {
+		s.setMark()
 	}
 	if s.before == datagram {
 		return q.postDatagram(wrs, more)
@@ -72,18 +72,18 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 		next++
 	}
 	s.posted, s.next = posted, next
-	if len(wrs) == 1 && !more && !s.kept {
-		if s.flame >= wqe.BlockSize {
+	if len(wrs) == 1 && !more && !s.delayed {
+		if s.blueFlame >= wqe.BlockSize {
 			mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
 			return 1, nil
 		}
-		if s.flamed(w, 1) {
+		if s.tryBlueFlame(w, 1) {
 			return 1, nil
 		}
 	}
 	s.last = (next - 1) & s.mask
 	if !more {
-		s.tell(len(wrs) == 1)
+		s.ringDoorbell(len(wrs) == 1)
 	}
 	return len(wrs), nil
 }
@@ -110,7 +110,7 @@ const remote = 1<<uapi.IB_UVERBS_WR_RDMA_WRITE | 1<<uapi.IB_UVERBS_WR_RDMA_WRITE
 // values from registers to the stack.
 func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	s := &q.sq
-	if len(list) != 1 || more || s.kept {
+	if len(list) != 1 || more || s.delayed {
 		return s.postShorts(list, more)
 	}
 	wr := &list[0]
@@ -134,11 +134,11 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	slot.id, slot.posted = wr.WRID, posted
 	next++
 	s.next, s.posted = next, posted
-	if s.flame >= wqe.BlockSize {
+	if s.blueFlame >= wqe.BlockSize {
 		mmio.BlueFlame64(&s.bell, swap32(next&0xffff), unsafe.Pointer(w))
-	} else if !s.flamed(w, 1) {
+	} else if !s.tryBlueFlame(w, 1) {
 		s.last = at
-		s.tell(true)
+		s.ringDoorbell(true)
 	}
 	return true
 }
@@ -148,8 +148,8 @@ func (s *sendQueue) postShorts(list []provider.Short, more bool) bool {
 	if s.posted-s.seen+uint32(len(list)) > s.usual && !s.look(len(list)) {
 		return false
 	}
-	if more && !s.kept {
-		s.keep()
+	if more && !s.delayed {
+		s.setMark()
 	}
 	posted, next := s.posted, s.next
 	for i := range list {
@@ -172,7 +172,7 @@ func (s *sendQueue) postShorts(list []provider.Short, more bool) bool {
 	}
 	s.posted, s.next, s.last = posted, next, (next-1)&s.mask
 	if !more && len(list) > 0 {
-		s.tell(len(list) == 1)
+		s.ringDoorbell(len(list) == 1)
 	}
 	return true
 }
@@ -202,16 +202,16 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	s.note(next, wr.WRID)
 	blocks := (n + wqe.BlockSegs - 1) / wqe.BlockSegs
 	s.next = next + blocks
-	if !more && !s.kept && n*wqe.SegmentSize <= s.flame {
+	if !more && !s.delayed && n*wqe.SegmentSize <= s.blueFlame {
 		if blocks == 2 {
 			mmio.BlueFlame128(&s.bell, swap32((next+2)&0xffff), unsafe.Pointer(w))
 		} else {
 			mmio.BlueFlame(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w), int(blocks))
 		}
-	} else if more || s.kept || !s.flamed(w, blocks) {
+	} else if more || s.delayed || !s.tryBlueFlame(w, blocks) {
 		s.last = next & s.mask
 		if !more {
-			s.tellOne(w, n)
+			s.ringOne(w, n)
 		}
 	}
 	return 1, nil
@@ -241,28 +241,28 @@ func (q *qp) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
 	w[n-1].Data(sge.Length, sge.LKey, sge.Addr)
 	s.note(next, wr.WRID)
 	s.next = next + blocks
-	if !more && !s.kept && n*wqe.SegmentSize <= s.flame {
+	if !more && !s.delayed && n*wqe.SegmentSize <= s.blueFlame {
 		mmio.BlueFlame128(&s.bell, swap32((next+blocks)&0xffff), unsafe.Pointer(w))
-	} else if more || s.kept || !s.flamed(w, blocks) {
+	} else if more || s.delayed || !s.tryBlueFlame(w, blocks) {
 		s.last = next & s.mask
 		if !more {
-			s.tellOne(w, n)
+			s.ringOne(w, n)
 		}
 	}
 	return 1, nil
 }
 
-// flamed copies a WQE to a register that other QPs use, too, if the WQE fits and the register's
+// tryBlueFlame copies a WQE to a register that other QPs use, too, if the WQE fits and the register's
 // lock is free. Else it returns false, and the caller waits for the lock and rings.
-func (s *sendQueue) flamed(w *window, blocks uint32) bool {
+func (s *sendQueue) tryBlueFlame(w *window, blocks uint32) bool {
 	return blocks*wqe.BlockSize <= s.sharedFlame &&
 		mmio.TryFlame(&s.bell, swap32(s.next&0xffff), unsafe.Pointer(w), int(blocks), s.shared)
 }
 
-// tellOne is tell for a single new request of n segments that doesn't wrap around.
-func (s *sendQueue) tellOne(w *window, n uint32) {
-	s.notify(&w[0], (n+wqe.BlockSegs-1)/wqe.BlockSegs, !s.kept && n*wqe.SegmentSize <= s.bell.Size)
-	s.kept = false
+// ringOne is ringDoorbell for a single new request of n segments that doesn't wrap around.
+func (s *sendQueue) ringOne(w *window, n uint32) {
+	s.notify(&w[0], (n+wqe.BlockSegs-1)/wqe.BlockSegs, !s.delayed && n*wqe.SegmentSize <= s.bell.Size)
+	s.delayed = false
 }
 
 // note fills in the slot of the WQE at next.

@@ -125,8 +125,8 @@ func TestShort(t *testing.T) {
 	}
 }
 
-// TestMore: requests posted one by one, with more set, make the same WQEs as one list.
-func TestMore(t *testing.T) {
+// TestPostOneByOne: requests posted one by one, with more set, make the same WQEs as one list.
+func TestPostOneByOne(t *testing.T) {
 	m := rand.New(rand.NewPCG(3, 4))
 	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(16, 3, 100)}
 	a, b := newTwin(t, init), newTwin(t, init)
@@ -154,13 +154,13 @@ func TestMore(t *testing.T) {
 				t.Fatal(n, err)
 			}
 			if !last && *b.qp.record != before {
-				t.Fatal("the device was told before the end")
+				t.Fatal("the doorbell was rung before the end")
 			}
 		}
 		if n, err := b.PostSend(nil, false); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
-		// A single one that was kept back is no longer worth a copy.
+		// A single one that was delayed is no longer worth a copy.
 		if len(wrs) == 1 {
 			copy(b.uars.cq.mem, a.uars.cq.mem)
 		}

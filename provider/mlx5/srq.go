@@ -143,7 +143,7 @@ func (s *srq) PostRecv(wrs []provider.RecvWR) (n int, err error) {
 		n++
 	}
 	if n > 0 {
-		s.tell()
+		s.publish()
 	}
 	return n, err
 }
@@ -180,8 +180,8 @@ func (s *srq) advance(id uint64) {
 	s.posted++
 }
 
-// tell publishes the number of posted receives in the record.
-func (s *srq) tell() { mmio.Publish(&s.record[recvRecord], swap32(uint32(s.posted))) }
+// publish publishes the number of posted receives in the record.
+func (s *srq) publish() { mmio.Publish(&s.record[recvRecord], swap32(uint32(s.posted))) }
 
 // extend appends the next free WQE in memory to the list, and reports whether there is one.
 func (s *srq) extend() bool {
@@ -214,14 +214,14 @@ type freed struct {
 
 func (f *freed) add(s *srq, i uint32) {
 	if s != f.of || f.n == len(f.at) {
-		f.tell()
+		f.publish()
 		f.of = s
 	}
 	f.at[f.n] = uint16(i)
 	f.n++
 }
 
-func (f *freed) tell() {
+func (f *freed) publish() {
 	if f.n == 0 {
 		return
 	}
@@ -253,7 +253,7 @@ func (s *srq) repost(i uint32) bool {
 	s.append(in)
 	copy(s.at(s.head)[1:], s.at(uint16(i))[1:])
 	s.advance(s.ids[i])
-	s.tell()
+	s.publish()
 	return true
 }
 

@@ -71,7 +71,7 @@ func (s *srq) PostTagOps(ops []provider.TagOp) (n int, err error) {
 		n++
 	}
 	if n > 0 {
-		s.tags.qp.sq.tell(n == 1)
+		s.tags.qp.sq.ringDoorbell(n == 1)
 	}
 	return n, err
 }
@@ -94,9 +94,9 @@ func (l *tagList) post(o *provider.TagOp) error {
 	w := q.ring[at*wqe.BlockSegs:][:wqe.BlockSegs]
 	op := tagOp{id: o.WRID, tag: -1}
 	length := uint32(3)
-	told := uint16(0)
+	handled := uint16(0)
 	if flags&wqe.TagsCount != 0 {
-		told = uint16(count)
+		handled = uint16(count)
 	}
 	switch o.Op {
 	case provider.TagAdd:
@@ -110,7 +110,7 @@ func (l *tagList) post(o *provider.TagOp) error {
 		t := &l.tags[l.first]
 		l.first = t.next
 		*t = tag{id: o.RecvWRID, awaits: 1, handled: uint16(count)}
-		w[1].TagOp(wqe.TagsAppend, flags, l.first, told)
+		w[1].TagOp(wqe.TagsAppend, flags, l.first, handled)
 		w[2].Tag(o.Tag, o.Mask)
 		if o.Buffer.Length > 0 {
 			w[3].Data(o.Buffer.Length, o.Buffer.LKey, o.Buffer.Addr)
@@ -125,10 +125,10 @@ func (l *tagList) post(o *provider.TagOp) error {
 		// Only the CQE reports whether a message has already matched.
 		op.tag, op.silent = int32(o.Handle), flags&wqe.TagsReport == 0
 		flags |= wqe.TagsReport
-		w[1].TagOp(wqe.TagsRemove, flags, uint16(o.Handle), told)
+		w[1].TagOp(wqe.TagsRemove, flags, uint16(o.Handle), handled)
 		w[2] = wqe.Segment{}
 	case provider.TagSync:
-		w[1].TagOp(wqe.TagsNop, flags, 0, told)
+		w[1].TagOp(wqe.TagsNop, flags, 0, handled)
 		w[2] = wqe.Segment{}
 	default:
 		return provider.ErrOpcode
@@ -198,7 +198,7 @@ func (s *srq) tagged(e *wqe.CQE, tail wqe.Tail, w *provider.WC, f *freed) outcom
 	if event != wqe.TagConsumed && event != wqe.TagConsumedHeader {
 		l.free(index)
 	}
-	return told
+	return reported
 }
 
 // operated handles the CQE of an operation.
@@ -234,7 +234,7 @@ func (l *tagList) operated(e *wqe.CQE, event wqe.TagEvent, w *provider.WC) outco
 	if op.silent {
 		return internal
 	}
-	return told
+	return reported
 }
 
 // unmatched handles the CQE of a message in a receive: it matched no tag, or has none.
@@ -260,5 +260,5 @@ func (s *srq) unmatched(e *wqe.CQE, tail wqe.Tail, event wqe.TagEvent, w *provid
 		w.Flags, w.Ex = w.Flags|uint32(uapi.IB_WC_WITH_INVALIDATE), e.Key()
 	}
 	f.add(s, at)
-	return told
+	return reported
 }

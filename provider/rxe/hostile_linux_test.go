@@ -209,7 +209,7 @@ func FuzzRings(f *testing.F) {
 				})
 			case op == tell && q != nil:
 				changed(&q.sq, atProducer, -1, func() {
-					if err := q.tell(); err != nil {
+					if err := q.ringDoorbell(); err != nil {
 						t.Fatal(err)
 					}
 				})

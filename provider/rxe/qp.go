@@ -74,7 +74,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 		n++
 	}
 	if !more && (n > 0 || err == nil && q.prod != q.sq.producer()) {
-		if bell := q.tell(); bell != nil {
+		if bell := q.ringDoorbell(); bell != nil {
 			return n, bell
 		}
 	}
@@ -167,7 +167,7 @@ const (
 	briefCost   = requestCost + 64<<10
 )
 
-func (q *qp) tell() error {
+func (q *qp) ringDoorbell() error {
 	brief := q.brief()
 	q.unrung = 0
 	q.sq.setProducer(q.prod)

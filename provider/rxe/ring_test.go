@@ -112,7 +112,7 @@ func TestPutEncodes(t *testing.T) {
 			if p := q.sq.producer(); p != 0 {
 				t.Errorf("the kernel saw the request before the ring: producer %d", p)
 			}
-			if err := q.tell(); err != nil {
+			if err := q.ringDoorbell(); err != nil {
 				t.Fatal(err)
 			}
 			if p := q.sq.producer(); p != 1 {
@@ -167,7 +167,7 @@ func TestSendQueueFull(t *testing.T) {
 }
 
 // Requests posted with more set are not published, and can be taken back.
-func TestMore(t *testing.T) {
+func TestRingOnceForMore(t *testing.T) {
 	q := memQP(t, 8)
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND}
 	post := func(n int, more bool, want uint32) {
@@ -193,8 +193,8 @@ func TestRingsBeforeRefused(t *testing.T) {
 	if n, err := q.PostSend([]provider.SendWR{good, good, bad, good}, false); n != 2 || err != provider.ErrOpcode {
 		t.Errorf("the third of four is refused: %d, %v", n, err)
 	}
-	if told := q.sq.producer(); told != 2 {
-		t.Errorf("the kernel is told %d requests, want 2", told)
+	if n := q.sq.producer(); n != 2 {
+		t.Errorf("the kernel is told %d requests, want 2", n)
 	}
 	if n, err := q.PostSend([]provider.SendWR{bad}, false); n != 0 || err != provider.ErrOpcode || q.sq.producer() != 2 {
 		t.Errorf("none is posted: %d, %v, and the kernel is told %d", n, err, q.sq.producer())
@@ -273,7 +273,7 @@ func postPoll(q *qp, c *cq, wr *provider.SendWR, wc []provider.WC, ring bool) bo
 		return false
 	}
 	if ring {
-		if q.tell() != nil {
+		if q.ringDoorbell() != nil {
 			return false
 		}
 	} else {

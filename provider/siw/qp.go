@@ -15,13 +15,13 @@ type qp struct {
 
 	number uint32
 
-	sq     queue[uapi.SiwSqe]
-	next   uint32   // the position of the next request
-	shown  uint32   // the position of the first unpublished request
-	words  []uint32 // the words of the requests from shown on: see sendWord
-	maxSGE int
-	bell   ioctl.PostSend
-	rq     recvQueue
+	sq        queue[uapi.SiwSqe]
+	next      uint32   // the position of the next request
+	published uint32   // the position of the first unpublished request
+	words     []uint32 // the words of the requests from published on: see sendWord
+	maxSGE    int
+	bell      ioctl.PostSend
+	rq        recvQueue
 }
 
 func (c *context) NewQP(cmd ioctl.QpCreate, init *provider.QPInit) (provider.QP, error) {
@@ -69,18 +69,18 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (n int, err error) {
 		}
 		n++
 	}
-	if !more && q.shown != q.next && (n > 0 || err == nil) {
-		if bell := q.show(); bell != nil {
+	if !more && q.published != q.next && (n > 0 || err == nil) {
+		if bell := q.submit(); bell != nil {
 			return n, bell
 		}
 	}
 	return n, err
 }
 
-// put writes a request, which show then publishes.
+// put writes a request, which submit then publishes.
 func (q *qp) put(wr *provider.SendWR) error {
 	e := q.sq.elem(q.next)
-	if q.next-q.shown > q.sq.mask || load(sendWord(e))&valid != 0 {
+	if q.next-q.published > q.sq.mask || load(sendWord(e))&valid != 0 {
 		return provider.ErrQueueFull
 	}
 	if len(wr.SGL) > q.maxSGE {
@@ -153,13 +153,13 @@ func (q *qp) put(wr *provider.SendWR) error {
 	return nil
 }
 
-// show publishes the requests put since its last call, and rings the doorbell if the kernel
+// submit publishes the requests put since its last call, and rings the doorbell if the kernel
 // may have stopped before them.
-func (q *qp) show() error {
-	first, n := q.shown, q.next-q.shown
-	for q.shown != q.next {
-		publish(sendWord(q.sq.elem(q.shown)), q.words[q.shown&q.sq.mask])
-		q.shown++
+func (q *qp) submit() error {
+	first, n := q.published, q.next-q.published
+	for q.published != q.next {
+		publish(sendWord(q.sq.elem(q.published)), q.words[q.published&q.sq.mask])
+		q.published++
 	}
 	// If the kernel has yet to take the request before them, it finds these after it. If
 	// they fill the queue, there is no request before them.
@@ -170,7 +170,7 @@ func (q *qp) show() error {
 }
 
 // TakeBack removes the unpublished requests.
-func (q *qp) TakeBack() { q.next = q.shown }
+func (q *qp) TakeBack() { q.next = q.published }
 
 func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) { return q.rq.post(wrs) }
 

@@ -208,7 +208,7 @@ func TestDoorbellWhenNeeded(t *testing.T) {
 }
 
 // Requests posted with more set are not published, not by any flag, and can be taken back.
-func TestMore(t *testing.T) {
+func TestRingOnceForMore(t *testing.T) {
 	q, bell := memQP(t, 4)
 	wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, Flags: uint32(uapi.IB_SEND_SIGNALED)}
 	if n, err := q.PostSend([]provider.SendWR{wr, wr}, true); n != 2 || err != nil {
@@ -248,8 +248,8 @@ func TestShowsBeforeRefused(t *testing.T) {
 		t.Errorf("the third of four is refused: %d, %v", n, err)
 	}
 	for i := range uint32(4) {
-		if shown := q.sq.elem(i).Flags&1 != 0; shown != (i < 2) {
-			t.Errorf("request %d is shown: %t", i, shown)
+		if published := q.sq.elem(i).Flags&1 != 0; published != (i < 2) {
+			t.Errorf("request %d is published: %t", i, published)
 		}
 	}
 }
@@ -259,7 +259,7 @@ func TestDoorbellFails(t *testing.T) {
 	q, b := memQP(t, 4)
 	b.read.Close()
 	n, err := q.PostSend([]provider.SendWR{{Opcode: uapi.IB_UVERBS_WR_SEND}}, false)
-	if n != 1 || !errors.Is(err, unix.EPIPE) || q.sq.elem(0).Flags != 1 || q.shown != 1 {
+	if n != 1 || !errors.Is(err, unix.EPIPE) || q.sq.elem(0).Flags != 1 || q.published != 1 {
 		t.Errorf("%d, %v, flags %d", n, err, q.sq.elem(0).Flags)
 	}
 }
