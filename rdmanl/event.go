@@ -102,7 +102,7 @@ type WatchOptions struct {
 // before, those of a removed device as down now. This also works on older kernels.
 type Watcher struct {
 	interval time.Duration
-	told     chan told
+	reports  chan report
 	changed  chan struct{} // holds a token when the states may have changed
 	closed   chan struct{}
 	close    func() error // closes the sockets and the channel, once
@@ -112,8 +112,8 @@ type Watcher struct {
 	ports map[portKey]Link
 }
 
-// A told is a result of Next.
-type told struct {
+// A report is a result of Next.
+type report struct {
 	event Event
 	err   error
 }
@@ -137,7 +137,7 @@ func Watch(ctx context.Context, o WatchOptions) (*Watcher, error) {
 	}
 	// All sockets are opened here: another thread may be in another namespace.
 	var sockets []*socket
-	w := &Watcher{interval: cmp.Or(o.Interval, time.Second), told: make(chan told), changed: make(chan struct{}, 1), closed: make(chan struct{})}
+	w := &Watcher{interval: cmp.Or(o.Interval, time.Second), reports: make(chan report), changed: make(chan struct{}, 1), closed: make(chan struct{})}
 	w.close = sync.OnceValue(func() error {
 		close(w.closed)
 		var errs []error
@@ -179,10 +179,10 @@ func Watch(ctx context.Context, o WatchOptions) (*Watcher, error) {
 	return w, nil
 }
 
-// tell passes a result to Next. It returns false once the watch has ended.
-func (w *Watcher) tell(t told) bool {
+// deliver passes a result to Next. It returns false once the watch has ended.
+func (w *Watcher) deliver(r report) bool {
 	select {
-	case w.told <- t:
+	case w.reports <- r:
 		return true
 	case <-w.closed:
 		return false
@@ -206,11 +206,11 @@ func (w *Watcher) listen(s *socket) {
 		if err == nil {
 			events, err = decodeEvents(b)
 		}
-		if err != nil && !w.tell(told{err: err}) {
+		if err != nil && !w.deliver(report{err: err}) {
 			return
 		}
 		for _, e := range events {
-			if !w.tell(told{event: e}) {
+			if !w.deliver(report{event: e}) {
 				return
 			}
 		}
@@ -245,13 +245,13 @@ func (w *Watcher) compare() {
 		}
 		now, err := w.look(context.Background())
 		if err != nil {
-			if !w.tell(told{err: err}) {
+			if !w.deliver(report{err: err}) {
 				return
 			}
 			continue
 		}
 		for _, e := range changes(w.ports, now) {
-			if !w.tell(told{event: e}) {
+			if !w.deliver(report{event: e}) {
 				return
 			}
 		}
@@ -328,11 +328,11 @@ func (w *Watcher) Next(ctx context.Context) (Event, error) {
 		return Event{}, opErr(op, "", context.Cause(ctx))
 	}
 	select {
-	case t := <-w.told:
-		if t.err != nil {
-			return Event{}, opErr(op, "", t.err)
+	case r := <-w.reports:
+		if r.err != nil {
+			return Event{}, opErr(op, "", r.err)
 		}
-		return t.event, nil
+		return r.event, nil
 	case <-ctx.Done():
 		return Event{}, opErr(op, "", context.Cause(ctx))
 	case <-w.closed:

@@ -65,7 +65,7 @@ func (d *Dialer) DialConn(ctx context.Context, network, address string) (*Conn, 
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: opNet, Err: err}
 	}
-	return inTurn(ctx, infos, d.dial)
+	return dialEach(ctx, infos, d.dial)
 }
 
 // limit returns a context that ends with the Dialer's time.
@@ -80,8 +80,8 @@ func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithDeadline(ctx, deadline)
 }
 
-// inTurn dials addresses until one answers. The error is that of the first.
-func inTurn(ctx context.Context, infos []rdmacm.AddrInfo, dial func(context.Context, rdmacm.AddrInfo) (*Conn, error)) (*Conn, error) {
+// dialEach dials addresses until one answers. The error is that of the first.
+func dialEach(ctx context.Context, infos []rdmacm.AddrInfo, dial func(context.Context, rdmacm.AddrInfo) (*Conn, error)) (*Conn, error) {
 	var first error
 	for i, info := range infos {
 		part, cancel := share(ctx, len(infos)-i)

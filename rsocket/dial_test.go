@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// TestInTurn: addresses that don't answer leave time for the next ones.
-func TestInTurn(t *testing.T) {
+// TestDialEachAddress: addresses that don't answer leave time for the next ones.
+func TestDialEachAddress(t *testing.T) {
 	for _, test := range []struct {
 		limit time.Duration // 0: none
 		want  []time.Duration
@@ -31,7 +31,7 @@ func TestInTurn(t *testing.T) {
 			}
 			defer cancel()
 			var got []time.Duration
-			_, err := inTurn(ctx, make([]rdmacm.AddrInfo, 3), func(ctx context.Context, _ rdmacm.AddrInfo) (*Conn, error) {
+			_, err := dialEach(ctx, make([]rdmacm.AddrInfo, 3), func(ctx context.Context, _ rdmacm.AddrInfo) (*Conn, error) {
 				start := time.Now()
 				select {
 				case <-ctx.Done():
@@ -48,7 +48,7 @@ func TestInTurn(t *testing.T) {
 	// The last one answers.
 	dials := 0
 	want := new(Conn)
-	c, err := inTurn(t.Context(), make([]rdmacm.AddrInfo, 3), func(context.Context, rdmacm.AddrInfo) (*Conn, error) {
+	c, err := dialEach(t.Context(), make([]rdmacm.AddrInfo, 3), func(context.Context, rdmacm.AddrInfo) (*Conn, error) {
 		if dials++; dials < 3 {
 			return nil, context.DeadlineExceeded
 		}

@@ -58,9 +58,9 @@ func TestOwedTwice(t *testing.T) {
 	}
 }
 
-// TestPlaces: the places and bytes that a message takes in the send queue and the send buffer are freed,
+// TestSlotsAreFreed: the slots and bytes that a message takes in the send queue and the send buffer are freed,
 // except those of messages after the last signaled one.
-func TestPlaces(t *testing.T) {
+func TestSlotsAreFreed(t *testing.T) {
 	verbstest.New(t)
 	client, server := fakePair(t, Options{SendQueue: 20, SendBuffer: 1})
 	rnd := rand.New(rand.NewPCG(1, 1))
@@ -70,11 +70,11 @@ func TestPlaces(t *testing.T) {
 		ok(io.ReadFull(server, b))(t)
 		client.mu.Lock()
 		client.process()
-		places, space := client.slots+int(client.unsignaledWRs), client.space+int(client.unsignaledLen)
+		slots, space := client.slots+int(client.unsignaledWRs), client.space+int(client.unsignaledLen)
 		client.mu.Unlock()
-		if places != client.o.SendQueue || space != client.o.SendBuffer {
-			t.Fatalf("%d of %d places in the send queue are left, and %d of %d bytes of the send buffer",
-				places, client.o.SendQueue, space, client.o.SendBuffer)
+		if slots != client.o.SendQueue || space != client.o.SendBuffer {
+			t.Fatalf("%d of %d slots in the send queue are left, and %d of %d bytes of the send buffer",
+				slots, client.o.SendQueue, space, client.o.SendBuffer)
 		}
 	}
 }

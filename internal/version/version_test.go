@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestOf(t *testing.T) {
+func TestVersionOfBuild(t *testing.T) {
 	if s := Of("ibv"); !regexp.MustCompile(`^ibv \S.*, (go|devel)\S.*, \w+/\w+$`).MatchString(s) {
 		t.Errorf("got %q", s)
 	}

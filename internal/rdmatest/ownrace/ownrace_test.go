@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestOf: only rping's own race is recognized, and only after all pings.
-func TestOf(t *testing.T) {
+// TestRpingsOwnRace: only rping's own race is recognized, and only after all pings.
+func TestRpingsOwnRace(t *testing.T) {
 	const race = "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n"
 	pings := func(n int) string { return strings.Repeat("ping data: rdma-ping-0: ABC\n", n) }
 	client := strings.Fields("rping -c -v -a 192.168.77.1 -C 3")

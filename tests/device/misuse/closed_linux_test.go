@@ -19,9 +19,9 @@ var canceled = func() context.Context {
 
 var noContext context.Context
 
-// TestNothing calls every method that returns an error on a nil pointer and on
+// TestNilAndZeroObjects calls every method that returns an error on a nil pointer and on
 // a zero object, with zero arguments.
-func TestNothing(t *testing.T) {
+func TestNilAndZeroObjects(t *testing.T) {
 	for _, x := range []any{
 		(*verbs.DeviceInfo)(nil), (*verbs.Device)(nil), (*verbs.PD)(nil), (*verbs.MR)(nil), (*verbs.MW)(nil), (*verbs.AH)(nil),
 		(*verbs.CompChannel)(nil), (*verbs.CQ)(nil), (*verbs.SRQ)(nil), (*verbs.QP)(nil),

@@ -55,10 +55,10 @@ func capability(t *testing.T, c *verbs.Device, at, width uint) uint32 {
 	return be32(out[16:], int(at/32*4)) >> (32 - at%32 - width) & (1<<width - 1)
 }
 
-var _ = rdmatest.Test(TestOther, rdmatest.OnRXE)
+var _ = rdmatest.Test(TestOtherDriver, rdmatest.OnRXE)
 
-// TestOther: nothing is to be had on a device with another driver.
-func TestOther(t *testing.T) {
+// TestOtherDriver: nothing is to be had on a device with another driver.
+func TestOtherDriver(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := rdmatest.Must(c.AllocPD())(t)
 	if mlx5dv.Supported(c) {

@@ -9,10 +9,10 @@ import (
 	"github.com/goverbs/goverbs/rsocket"
 )
 
-var _ = rdmatest.Test(TestAny, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestDialAnyListenAny, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// TestAny: each side takes RDMA where both have it, and TCP otherwise.
-func TestAny(t *testing.T) {
+// TestDialAnyListenAny: each side takes RDMA where both have it, and TCP otherwise.
+func TestDialAnyListenAny(t *testing.T) {
 	checkLeaks(t)
 	var lc rsocket.ListenConfig
 	d := rsocket.Dialer{Timeout: rdmatest.Patience}

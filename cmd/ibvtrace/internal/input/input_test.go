@@ -91,9 +91,9 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestBad: lines that are not events are reported and skipped. Files that are not traces are
+// TestSkipsBadLines: lines that are not events are reported and skipped. Files that are not traces are
 // rejected.
-func TestBad(t *testing.T) {
+func TestSkipsBadLines(t *testing.T) {
 	names := files(t, "nonsense\n"+line("a", 1, 0, 1, "")+"\n"+`{"v":"1.0","ts":"20`)
 	_, order, complaints, err := read(t, names)
 	if err != nil || len(order) != 1 || len(complaints) != 2 || !strings.HasPrefix(complaints[0].Error(), names[0]+": ") {
@@ -111,8 +111,8 @@ func TestBad(t *testing.T) {
 	}
 }
 
-// TestStop: Each stops at an error of f.
-func TestStop(t *testing.T) {
+// TestStopsAtError: Each stops at an error of f.
+func TestStopsAtError(t *testing.T) {
 	stop := errors.New("stop")
 	n := 0
 	err := Each(files(t, line("a", 1, 0, 1, "")+"\n"+line("a", 2, 0, 1, "")), nil, func(int, *event.Event) error {

@@ -45,8 +45,8 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// TestLeft: Left is called with the descriptors that no longer refer to their files.
-func TestLeft(t *testing.T) {
+// TestDescriptorsLeft: Left is called with the descriptors that no longer refer to their files.
+func TestDescriptorsLeft(t *testing.T) {
 	p := NewProcess(4)
 	var left []int
 	p.Left = func(fd int) { left = append(left, fd) }
