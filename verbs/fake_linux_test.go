@@ -9,11 +9,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/kernel"
+	"github.com/goverbs/goverbs/internal/syscalltest"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/provider"
 	"github.com/goverbs/goverbs/uapi"
@@ -302,10 +302,7 @@ func tryFake(t *testing.T, version, from, to int) (*Device, *fakeKernel, error) 
 
 // open opens a device whose driver has a version of the ABI, with a provider.
 func (k *fakeKernel) open(version int, p *provider.Provider) (*Device, error) {
-	probe := []byte{0}
-	if err := readOwn(uint64(uintptr(unsafe.Pointer(&probe[0]))), make([]byte, 1)); errors.Is(err, unix.ENOSYS) {
-		k.t.Skip("emulators of one program don't copy its memory")
-	}
+	syscalltest.SkipUnderEmulator(k.t)
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
 		k.t.Fatal(err)

@@ -113,6 +113,15 @@ func Write(addr uint64, b []byte) error {
 	return err
 }
 
+// SkipUnderEmulator skips a test that needs Read, under an emulator of one program, such as qemu-user:
+// there the kernel knows no addresses of the program.
+func SkipUnderEmulator(t *testing.T) {
+	t.Helper()
+	if _, err := Read(uint64(uintptr(unsafe.Pointer(new(byte)))), 1); err == unix.ENOSYS {
+		t.Skip("emulators of one program don't copy its memory")
+	}
+}
+
 func local(b []byte) []unix.Iovec {
 	v := []unix.Iovec{{Base: unsafe.SliceData(b)}}
 	v[0].SetLen(len(b))

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -31,9 +30,7 @@ type call struct {
 // fakeFile returns a device whose commands the function answers, and whose memory is a file.
 func fakeFile(t *testing.T, answer func(c call) syscall.Errno) *ioctl.File {
 	t.Helper()
-	if _, err := syscalltest.Read(uint64(uintptr(unsafe.Pointer(new(uint64)))), 8); err == unix.ENOSYS {
-		t.Skip("emulators of one program don't copy its memory")
-	}
+	syscalltest.SkipUnderEmulator(t)
 	fd, err := unix.MemfdCreate("mlx5", unix.MFD_CLOEXEC)
 	if err == nil {
 		err = unix.Ftruncate(fd, 64<<20)
