@@ -64,8 +64,8 @@ func drawFigure(args []string) error {
 	for _, name := range files {
 		f.Sources = append(f.Sources, filepath.Base(name))
 	}
-	tell, bad := complain()
-	err = input.Each(files, tell, func(source int, e *event.Event) error {
+	report, bad := complain()
+	err = input.Each(files, report, func(source int, e *event.Event) error {
 		if !o.filter.Match(e) {
 			return nil
 		}

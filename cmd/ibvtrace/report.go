@@ -43,8 +43,8 @@ func report(args []string) error {
 		return err
 	}
 	s.buffer()
-	tell, bad := complain()
-	err = input.Each(files, tell, func(_ int, e *event.Event) error {
+	report, bad := complain()
+	err = input.Each(files, report, func(_ int, e *event.Event) error {
 		if err := s.Event(e); err != nil {
 			return err
 		}

@@ -33,26 +33,26 @@ const (
 // A Programs makes the Go programs of a set report their data verbs, and handles the reports.
 type Programs struct {
 	*tracee.Set
-	of map[*tracee.Process]*telling
+	of map[*tracee.Process]*reporting
 }
 
 // New returns a Programs for a set.
-func New(s *tracee.Set) *Programs { return &Programs{Set: s, of: make(map[*tracee.Process]*telling)} }
+func New(s *tracee.Set) *Programs { return &Programs{Set: s, of: make(map[*tracee.Process]*reporting)} }
 
-// A telling is the state of a process.
-type telling struct {
+// A reporting is the state of a process.
+type reporting struct {
 	mark uint64 // the address of the mark; 0 if the process does not use package verbs
 	told uint64 // empty polls that have been shown
 }
 
 // emptyPolls returns the number of the process's polls that found nothing.
-func (x *telling) emptyPolls(pid int) uint64 {
+func (x *reporting) emptyPolls(pid int) uint64 {
 	n, _ := ptrace.ReadPointer(pid, x.mark+switchEmpty)
 	return n
 }
 
-// untold returns the number of empty polls since the last call.
-func (x *telling) untold(pid int) uint64 {
+// unreported returns the number of empty polls since the last call.
+func (x *reporting) unreported(pid int) uint64 {
 	if x.mark == 0 {
 		return 0
 	}
@@ -67,7 +67,7 @@ func (x *telling) untold(pid int) uint64 {
 // Forked copies the state of a process to its child, which has a copy of the memory.
 func (t *Programs) Forked(parent, child *tracee.Process) {
 	if x := t.of[parent]; x != nil {
-		t.of[child] = &telling{mark: x.mark}
+		t.of[child] = &reporting{mark: x.mark}
 		if x.mark != 0 {
 			t.of[child].told = x.emptyPolls(child.PID) // these are shown for the parent
 		}
@@ -90,7 +90,7 @@ func (t *Programs) End(p *tracee.Process) {
 // shown yet.
 func (t *Programs) NoteEmpty(p *tracee.Process) {
 	if x := t.of[p]; x != nil {
-		t.NoteEmptyPolls(p, x.untold(p.PID))
+		t.NoteEmptyPolls(p, x.unreported(p.PID))
 	}
 }
 
@@ -99,7 +99,7 @@ func (t *Programs) NoteEmpty(p *tracee.Process) {
 func (t *Programs) Ask(p *tracee.Process) bool {
 	x := t.of[p]
 	if x == nil {
-		x = new(telling)
+		x = new(reporting)
 		t.of[p] = x
 		if x.mark = findMark(p.PID); x.mark != 0 {
 			x.told = x.emptyPolls(p.PID) // counted for an earlier tracer
@@ -155,7 +155,7 @@ func (t *Programs) Trap(th *tracee.Thread, told tracing.Call) {
 	case tracing.Poll:
 		c.Args = append(c.Args, tracee.Handle("cq", uapi.UVERBS_OBJECT_CQ, h), tracee.Number("num_entries", uint64(told.Count)))
 		c.Ret = int64(told.N)
-		c.AddEmpty(x.untold(th.TID))
+		c.AddEmpty(x.unreported(th.TID))
 		calls.Completions(th, c, told.List, uint64(min(told.N, told.Count)))
 	case tracing.Arm:
 		c.Args = append(c.Args, tracee.Handle("cq", uapi.UVERBS_OBJECT_CQ, h), tracee.Number("solicited_only", uint64(told.Kind)))

@@ -49,11 +49,11 @@ var probeCall = []byte{
 // and imm_data. It reads them by the CQ's read functions, since the program may not call all.
 //
 //	endbr64; push rbx; sub rsp, 48; rbx = rdi; call function; [rsp+40] = rax
-//	if eax == ENOENT goto empty; if eax != 0 goto tell
+//	if eax == ENOENT goto empty; if eax != 0 goto report
 //	[rsp+4] = read_vendor_err(), [rsp+8] = read_qp_num(), the rest 0
 //	if status == IBV_WC_SUCCESS: [rsp] = read_opcode(), [rsp+12] = read_byte_len(),
 //	[rsp+16] = read_wc_flags(), and with IBV_WC_WITH_IMM [rsp+20] = read_imm_data()
-//	tell: rdi = rbx; rsi = rsp; r10 = [rsp+40]; r9 = after; getpid; goto out
+//	report: rdi = rbx; rsi = rsp; r10 = [rsp+40]; r9 = after; getpid; goto out
 //	empty: lock inc [counter]
 //	out: rax = [rsp+40]; add rsp, 48; pop rbx; ret
 var probeStartPoll = []byte{

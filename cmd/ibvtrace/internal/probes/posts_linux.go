@@ -272,7 +272,9 @@ func afterPoll(t *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64) {
 }
 
 // empty adds the number of polls that found nothing and have not been shown yet.
-func (t *Probes) empty(th *tracee.Thread, c *tracee.Call) { c.AddEmpty(t.data(th.Proc).untold(th.TID)) }
+func (t *Probes) empty(th *tracee.Thread, c *tracee.Call) {
+	c.AddEmpty(t.data(th.Proc).unreported(th.TID))
+}
 
 // readerBytes is the size of the data that probeStartPoll collects.
 const readerBytes = 24

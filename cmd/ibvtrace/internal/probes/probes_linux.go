@@ -252,8 +252,8 @@ func (d *dataTrace) emptyPolls(pid int) uint64 {
 	return n
 }
 
-// untold returns the number of empty polls since the last call.
-func (d *dataTrace) untold(pid int) uint64 {
+// unreported returns the number of empty polls since the last call.
+func (d *dataTrace) unreported(pid int) uint64 {
 	n := d.emptyPolls(pid) - d.told
 	if int64(n) <= 0 {
 		return 0

@@ -148,10 +148,10 @@ func TestForkedPolls(t *testing.T) {
 		t.Errorf("the child is shown %s", text.Remark(p.Done[0].Event()))
 	}
 	binary.NativeEndian.PutUint64(counters, 9)
-	if n := p.of[child].untold(child.PID); n != 6 {
+	if n := p.of[child].unreported(child.PID); n != 6 {
 		t.Errorf("the child has polled %d times, want 6", n)
 	}
-	if n := d.untold(parent.Proc.PID); n != 8 {
+	if n := d.unreported(parent.Proc.PID); n != 8 {
 		t.Errorf("the parent has polled %d times, want 8", n)
 	}
 	p.Forked(tracee.NewProcess(1), tracee.NewProcess(2)) // of a process without probes

@@ -340,6 +340,6 @@ func (t *Probes) End(p *tracee.Process) {
 // shown yet.
 func (t *Probes) NoteEmpty(p *tracee.Process) {
 	if d := t.of[p]; d != nil {
-		t.NoteEmptyPolls(p, d.untold(p.PID))
+		t.NoteEmptyPolls(p, d.unreported(p.PID))
 	}
 }

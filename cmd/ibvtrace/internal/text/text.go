@@ -245,7 +245,7 @@ func (w *Writer) results(b []byte, e *event.Event) []byte {
 			break
 		}
 	}
-	out, more := w.telling(e, out)
+	out, more := w.shownResults(e, out)
 	if len(out) > 0 || more {
 		b = append(b, " ("...)
 		for i := range out {
@@ -274,8 +274,8 @@ func isQPN(name string) bool { return name == "qp_num" || name == "qpn" }
 // maxResults bounds the results on a line, unless it is verbose.
 const maxResults = 8
 
-// telling returns the results to show, and whether there are more.
-func (w *Writer) telling(e *event.Event, out []event.Field) ([]event.Field, bool) {
+// shownResults returns the results to show, and whether there are more.
+func (w *Writer) shownResults(e *event.Event, out []event.Field) ([]event.Field, bool) {
 	if w.opt.Verbose {
 		return out, false
 	}

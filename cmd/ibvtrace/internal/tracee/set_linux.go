@@ -54,7 +54,7 @@ func (t *Set) Inject(th *Thread) (*ptrace.Injector, error) {
 
 // InjectAnywhere returns an injector for a thread at any stop except a syscall stop.
 func (t *Set) InjectAnywhere(th *Thread) (*ptrace.Injector, error) {
-	th.KeepWhole()
+	th.RestartFromBeginning()
 	return ptrace.InjectAnywhere(th.TID, th.Proc.Allows, t.diedAt(th.TID))
 }
 

@@ -40,9 +40,9 @@ func (th *Thread) name() string {
 	return th.Comm
 }
 
-// KeepWhole makes a thread restart an interrupted system call from its beginning, if the
+// RestartFromBeginning makes a thread restart an interrupted system call from its beginning, if the
 // program's filters forbid restart_syscall, which would continue it.
-func (th *Thread) KeepWhole() {
+func (th *Thread) RestartFromBeginning() {
 	regs, err := ptrace.GetRegisters(th.TID)
 	if err != nil {
 		return

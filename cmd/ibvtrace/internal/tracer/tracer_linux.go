@@ -297,7 +297,7 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 			}
 			return ptrace.Listen(tid)
 		}
-		th.KeepWhole()
+		th.RestartFromBeginning()
 		sig = 0 // a new thread, PTRACE_INTERRUPT, or the end of a group-stop
 	case unix.PTRACE_EVENT_EXEC:
 		// All other threads have ended, and the thread that called exec now has the

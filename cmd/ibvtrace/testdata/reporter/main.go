@@ -16,8 +16,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// tell reports a call on an object that belongs to no file.
-func tell[T any](c tracing.Call, list []T) {
+// report reports a call on an object that belongs to no file.
+func report[T any](c tracing.Call, list []T) {
 	c.FD = 1<<32 - 1
 	tracing.Report(c, unsafe.Pointer(unsafe.SliceData(list)))
 	runtime.KeepAlive(list)
@@ -77,25 +77,25 @@ func main() {
 		time.Sleep(time.Millisecond)
 	}
 	pollEmpty(5)
-	tell[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Kind: 1}, nil)
-	tell(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 2}, []tracing.WC{received(7, 64, 17), received(8, 32, 17)})
-	tell(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 1}, []tracing.WC{received(9, 16, 17)})
+	report[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Kind: 1}, nil)
+	report(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 2}, []tracing.WC{received(7, 64, 17), received(8, 32, 17)})
+	report(tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, N: 1}, []tracing.WC{received(9, 16, 17)})
 	pollEmpty(3)
-	tell[byte](tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, Failed: true}, nil)
-	tell[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Failed: true}, nil)
-	tell(tracing.Call{Point: tracing.PostRecv, Handle: 3, Number: 17, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: 3, N: 1, Failed: true, Full: true},
+	report[byte](tracing.Call{Point: tracing.Poll, Handle: 9, Count: 4, Failed: true}, nil)
+	report[byte](tracing.Call{Point: tracing.Arm, Handle: 9, Failed: true}, nil)
+	report(tracing.Call{Point: tracing.PostRecv, Handle: 3, Number: 17, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: 3, N: 1, Failed: true, Full: true},
 		make([]tracing.RecvWR, 3))
-	tell[byte](tracing.Call{Point: 99, Handle: 3, Number: 17}, nil) // unknown: of a later version
+	report[byte](tracing.Call{Point: 99, Handle: 3, Number: 17}, nil) // unknown: of a later version
 
 	all := requests()
-	tell(tracing.Call{Point: tracing.PostSend, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: uint32(len(all)), N: uint32(len(all))}, all)
+	report(tracing.Call{Point: tracing.PostSend, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_RC), Count: uint32(len(all)), N: uint32(len(all))}, all)
 	send := tracing.SendWR{WRID: 1, SGL: tracing.Slice{}, Opcode: uint32(uapi.IB_UVERBS_WR_SEND), AH: ah.address(), RemoteQPN: 13, RemoteQKey: 14, RemoteSRQN: 6, DCKey: 15, DCStream: 25}
 	local := send
 	local.AH = localAH.address()
 	for _, kind := range []uint32{uint32(uapi.IB_UVERBS_QPT_UD), uint32(uapi.IB_UVERBS_QPT_XRC_INI), tracing.DCI} {
-		tell(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: kind, Count: 1, N: 1}, []tracing.SendWR{send})
+		report(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: kind, Count: 1, N: 1}, []tracing.SendWR{send})
 	}
-	tell(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_UD), Count: 1, N: 1}, []tracing.SendWR{local})
+	report(tracing.Call{Point: tracing.Built, Handle: 4, Number: 18, Kind: uint32(uapi.IB_UVERBS_QPT_UD), Count: 1, N: 1}, []tracing.SendWR{local})
 	pollEmpty(2)
 	fmt.Println("told")
 	for asked() {
