@@ -348,26 +348,22 @@ func TestListener(t *testing.T) {
 	<-decided
 	// The backlog is full.
 	beyond := k.request(ch, l.ID())
-	for k.has(beyond) {
-		time.Sleep(time.Millisecond)
+	rejected := func(handle uint32) {
+		t.Helper()
+		rdmatest.UntilNot(t, "a request isn't rejected", func() bool { return k.has(handle) })
 	}
+	rejected(beyond)
 	answers <- &Rejection{PrivateData: []byte("why")}
-	for k.has(handle) {
-		time.Sleep(time.Millisecond)
-	}
+	rejected(handle)
 	if c := given[uapi.RdmaUcmReject](t, k, uapi.RDMA_USER_CM_CMD_REJECT); c.Id != handle || string(c.PrivateData[:c.PrivateDataLen]) != "why" {
 		t.Errorf("rejecting: %+v", c)
 	}
 	for _, answer := range []error{errors.New("just so"), nil} { // the latter: without a device there is no connection
-		for len(l.room) > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		rdmatest.UntilNot(t, "a client has a place in the backlog", func() bool { return len(l.room) > 0 })
 		handle = k.request(ch, l.ID())
 		<-decided
 		answers <- answer
-		for k.has(handle) {
-			time.Sleep(time.Millisecond)
-		}
+		rejected(handle)
 	}
 	accepted := make(chan error)
 	go func() {

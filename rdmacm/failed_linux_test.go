@@ -241,16 +241,14 @@ func TestDeviceFoundTwice(t *testing.T) {
 	}()
 	result := make(chan error)
 	go func() { result <- id.addrResolved() }()
-	for {
+	rdmatest.UntilNot(t, "the ID has no address", func() bool {
 		id.mu.Lock()
+		defer id.mu.Unlock()
 		if id.bound.src == local {
 			id.bound.dev = dev
-			id.mu.Unlock()
-			break
 		}
-		id.mu.Unlock()
-		time.Sleep(time.Millisecond)
-	}
+		return id.bound.src != local
+	})
 	devices.Unlock()
 	rdmatest.Check(t, <-result)
 	devices.Lock()

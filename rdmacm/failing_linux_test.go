@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net/netip"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -519,11 +520,7 @@ func TestDeviceStays(t *testing.T) {
 		t.Errorf("the kernel refuses, and Close returns %v", err)
 	}
 	rdmatest.Check(t, id.Close())
-	for start := time.Now(); len(n.Left()) > 0; time.Sleep(time.Millisecond) {
-		if time.Since(start) > rdmatest.Patience {
-			t.Fatalf("there are %v", n.Left())
-		}
-	}
+	rdmatest.Until(t, func() string { return strings.Join(n.Left(), ", ") })
 }
 
 // TestSetupStays: objects of a failed setup that the kernel refuses to destroy are destroyed later.
@@ -553,11 +550,7 @@ func TestSetupStays(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 		rdmatest.Check(t, l.Close())
-		for start := time.Now(); len(n.Left()) > 0; time.Sleep(time.Millisecond) {
-			if time.Since(start) > rdmatest.Patience {
-				t.Fatalf("%s: there are %v", name, n.Left())
-			}
-		}
+		rdmatest.UntilNot(t, name+": not all objects are closed", func() bool { return len(n.Left()) > 0 })
 		n.SetRefusal(nil)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -56,17 +55,12 @@ func (k *fakeKernel) share(t *testing.T) {
 // unused waits until all SyncIDs are closed. The goroutine that delivers events closes the IDs
 // of requests to a closed ID.
 func unused(t *testing.T) {
-	for end := time.Now().Add(rdmatest.Patience); ; time.Sleep(time.Millisecond) {
+	t.Helper()
+	rdmatest.UntilNot(t, "an ID is open", func() bool {
 		shared.mu.Lock()
-		ch := shared.ch
-		shared.mu.Unlock()
-		if ch == nil {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatal("an ID is open")
-		}
-	}
+		defer shared.mu.Unlock()
+		return shared.ch != nil
+	})
 }
 
 // open opens a channel.

@@ -29,11 +29,13 @@ func TestHostileRounds(t *testing.T) {
 	before := n.Left()
 	settle := func(goroutines int) {
 		t.Helper()
-		for start := time.Now(); !slices.Equal(n.Left(), before) || runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-			if time.Since(start) > rdmatest.Patience {
-				t.Fatalf("%d goroutines, %d before, and there are %v, %v before", runtime.NumGoroutine(), goroutines, n.Left(), before)
+		rdmatest.Until(t, func() string {
+			now, left := runtime.NumGoroutine(), n.Left()
+			if now <= goroutines && slices.Equal(left, before) {
+				return ""
 			}
-		}
+			return fmt.Sprintf("%d goroutines, %d before, and there are %v, %v before", now, goroutines, left, before)
+		})
 	}
 	honest := func() {
 		ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)

@@ -514,9 +514,7 @@ func TestDestroyQPRemoved(t *testing.T) {
 		return nil
 	})}
 	k.happen(k.sharedChannel(), event(id, EventDeviceRemoval))
-	for id.inbox.len() == 0 { // until Event comes late
-		time.Sleep(time.Millisecond)
-	}
+	rdmatest.UntilNot(t, "no event comes", func() bool { return id.inbox.len() == 0 }) // Event comes late
 	if e := rdmatest.Must(id.Event(patient(t)))(t); e.Type != EventDeviceRemoval {
 		t.Errorf("got %v", e.Type)
 	}

@@ -45,9 +45,7 @@ func TestRefusedClients(t *testing.T) {
 		if !errors.Is(err, answer) {
 			t.Errorf("refused for %v, want %v", err, answer)
 		}
-		for len(l.room) > 0 {
-			time.Sleep(time.Millisecond)
-		}
+		rdmatest.UntilNot(t, "a client has a place in the backlog", func() bool { return len(l.room) > 0 })
 	}
 	rdmatest.Check(t, l.Close())
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbstest"
 )
 
@@ -42,20 +43,20 @@ func TestOwedTwice(t *testing.T) {
 	}
 	before := arms.Load()
 	r.write(t, []byte{1}, message(msgData, 1))
-	for received := uint16(0); received <= controls*half; time.Sleep(time.Millisecond) {
+	rdmatest.UntilNot(t, "the message has not been received", func() bool {
 		c.mu.Lock()
-		received = c.in.received
-		c.mu.Unlock()
-	}
+		defer c.mu.Unlock()
+		return c.in.received <= controls*half
+	})
 	if arms.Load() == before {
 		t.Fatal("after an event that gives no credits, the next one is not asked for")
 	}
 	r.receive(t, window)
-	for granted := uint16(0); granted != controls*half+1+window; time.Sleep(time.Millisecond) {
+	rdmatest.UntilNot(t, "credits are missing", func() bool {
 		c.mu.Lock()
-		granted = c.in.granted
-		c.mu.Unlock()
-	}
+		defer c.mu.Unlock()
+		return c.in.granted != controls*half+1+window
+	})
 }
 
 // TestSlotsAreFreed: the slots and bytes that a message takes in the send queue and the send buffer are freed,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
@@ -12,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
@@ -48,11 +48,13 @@ func TestHostileRounds(t *testing.T) {
 	before := there()
 	settle := func(goroutines int) {
 		t.Helper()
-		for start := time.Now(); there() != before || runtime.NumGoroutine() > goroutines; time.Sleep(time.Millisecond) {
-			if time.Since(start) > rdmatest.Patience {
-				t.Fatalf("%d goroutines, %d before, and there are:\n%s\nbefore:\n%s", runtime.NumGoroutine(), goroutines, there(), before)
+		rdmatest.Until(t, func() string {
+			now, left := runtime.NumGoroutine(), there()
+			if now <= goroutines && left == before {
+				return ""
 			}
-		}
+			return fmt.Sprintf("%d goroutines, %d before, and there are:\n%s\nbefore:\n%s", now, goroutines, left, before)
+		})
 	}
 	honest()
 	settle(math.MaxInt)
