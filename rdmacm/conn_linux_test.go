@@ -23,7 +23,7 @@ func connected(t *testing.T) *Conn {
 	return c
 }
 
-// The peer is told of the connection's end once, whichever side ends it. Close doesn't
+// The peer is informed of the connection's end once, whichever side ends it. Close doesn't
 // wait for an answer.
 func TestConnClose(t *testing.T) {
 	for _, test := range []struct {
@@ -57,8 +57,8 @@ func TestConnClose(t *testing.T) {
 			}
 			k.mu.Lock()
 			defer k.mu.Unlock()
-			told := slices.Index(k.commands, uapi.RDMA_USER_CM_CMD_DISCONNECT)
-			if told < 0 || slices.Contains(k.commands[told+1:], uapi.RDMA_USER_CM_CMD_DISCONNECT) ||
+			at := slices.Index(k.commands, uapi.RDMA_USER_CM_CMD_DISCONNECT)
+			if at < 0 || slices.Contains(k.commands[at+1:], uapi.RDMA_USER_CM_CMD_DISCONNECT) ||
 				slices.Index(k.commands, uapi.RDMA_USER_CM_CMD_DESTROY_ID) != len(k.commands)-1 {
 				t.Errorf("the kernel was given the commands %v", k.commands)
 			}

@@ -229,7 +229,7 @@ func (s *victims) called(rnd *rand.Rand, o Options, plays *script) *rogue {
 		}
 	})
 	e := ok(id.Request(t.Context()))(t)
-	said, err := parseConnData(e.PrivateData())
+	peer, err := parseConnData(e.PrivateData())
 	check(t, err)
 	if rnd.IntN(4) == 0 { // it takes the call, and answers nothing
 		check(t, e.SyncID.Close())
@@ -237,7 +237,7 @@ func (s *victims) called(rnd *rand.Rand, o Options, plays *script) *rogue {
 		return nil
 	}
 	r := makeRogue(t, e.SyncID, rnd.IntN(rogueRoom))
-	r.list, r.ring = said.targets, said.ring
+	r.list, r.ring = peer.targets, peer.ring
 	err = r.id.Accept(t.Context(), &rdmacm.ConnParam{PrivateData: spoiled(rnd, r.data(uint16(rnd.IntN(rogueRoom))))})
 	<-dialled
 	if err != nil {

@@ -165,17 +165,17 @@ func TestWhyNotModifyQP(t *testing.T) {
 
 // Each status that a program meets has a meaning of its own.
 func TestWCMeaning(t *testing.T) {
-	said := make(map[string]IbWcStatus)
+	statuses := make(map[string]IbWcStatus)
 	for s, want := range map[IbWcStatus]string{
 		0: "success", 1: "fit", 2: "path", 4: "lkey", 5: "error state", 6: "window", 7: "not understood", 8: "protection",
 		9: "invalid", 10: "rkey", 11: "could not complete", 12: "didn't answer", 13: "no receive", 19: "device failed",
 		IBV_WC_TM_ERR: "no longer", IBV_WC_TM_RNDV_INCOMPLETE: "did not get the data",
 	} {
 		meaning := WCMeaning(s)
-		if other, ok := said[meaning]; ok || !strings.Contains(meaning, want) {
+		if other, ok := statuses[meaning]; ok || !strings.Contains(meaning, want) {
 			t.Errorf("status %d: %q, want %q in it (as %d)", s, meaning, want, other)
 		}
-		said[meaning] = s
+		statuses[meaning] = s
 	}
 	for _, s := range []IbWcStatus{3, 14, 21, 24, 1 << 31} {
 		if got := WCMeaning(s); got != "unspecified failure" {

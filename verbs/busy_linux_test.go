@@ -185,19 +185,19 @@ func TestQueryBesideModify(t *testing.T) {
 // TestOpenedIsKept: an unreferenced Device stays alive until it is closed, since the device
 // may write to its memory, even when nothing watches the device any more.
 func TestOpenedIsKept(t *testing.T) {
-	var kept weak.Pointer[Device]
+	var device weak.Pointer[Device]
 	func() {
 		d, k := openFake(t)
 		makeFakes(t, d)
 		k.answerTo("query_device", refuse(unix.EIO))
 		d.lost()
 		<-d.events.ended
-		kept = weak.Make(d)
+		device = weak.Make(d)
 	}()
 	for range 3 {
 		runtime.GC()
 	}
-	d := kept.Value()
+	d := device.Value()
 	if d == nil {
 		t.Fatal("it was forgotten")
 	}

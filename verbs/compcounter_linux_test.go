@@ -26,17 +26,17 @@ func TestCompCounter(t *testing.T) {
 		t.Errorf("%+v, %v", caps, err)
 	}
 	counter := must(d.CreateCompCounter())(t)
-	var told string
+	var given string
 	k.answerTo("modify_comp_cntr", func(f *fakeCall) error {
-		told = fmt.Sprint(f.handleOf(uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE) == counter.handle, in[uint64](f, uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY),
+		given = fmt.Sprint(f.handleOf(uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_HANDLE) == counter.handle, in[uint64](f, uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_ENTRY),
 			in[uint64](f, uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_OP), in[uint64](f, uapi.UVERBS_ATTR_MODIFY_COMP_CNTR_VALUE))
 		return nil
 	})
 	for want, modify := range map[string]func(uint64) error{
 		"true 0 0 7": counter.Set, "true 1 0 7": counter.SetErrors, "true 0 1 7": counter.Add, "true 1 1 7": counter.AddErrors,
 	} {
-		if err := modify(7); err != nil || told != want {
-			t.Errorf("the kernel is told %q, want %q: %v", told, want, err)
+		if err := modify(7); err != nil || given != want {
+			t.Errorf("the kernel is told %q, want %q: %v", given, want, err)
 		}
 	}
 	k.answerTo("read_comp_cntr", func(f *fakeCall) error {

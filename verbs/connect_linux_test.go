@@ -100,9 +100,9 @@ func TestGIDMoves(t *testing.T) {
 		}
 		return nil
 	})
-	told := GIDEntry{GID: gidOf("fe80::1"), Port: 1, Index: 3, Type: GIDTypeRoCEv2, IfIndex: 4}
+	known := GIDEntry{GID: gidOf("fe80::1"), Port: 1, Index: 3, Type: GIDTypeRoCEv2, IfIndex: 4}
 	with := func(change func(*GIDEntry)) GIDEntry {
-		e := told
+		e := known
 		change(&e)
 		return e
 	}
@@ -116,15 +116,15 @@ func TestGIDMoves(t *testing.T) {
 		now  GIDTable
 		want int // -1 for none
 	}{
-		"where it was":   {GIDTable{at(told, 1), told, at(told, 5)}, 3},
-		"moved":          {GIDTable{at(v1, 1), at(vlan, 2), other, at(told, 5)}, 5},
+		"where it was":   {GIDTable{at(known, 1), known, at(known, 5)}, 3},
+		"moved":          {GIDTable{at(v1, 1), at(vlan, 2), other, at(known, 5)}, 5},
 		"replaced":       {GIDTable{other}, -1},
 		"of another":     {GIDTable{v1, at(vlan, 4), port2}, -1},
 		"an empty table": {nil, -1},
 	} {
 		fakeGIDs(k, tt.now...)
 		qp := fakeOf(t, d, RC)
-		must(qp.Endpoint(told))(t)
+		must(qp.Endpoint(known))(t)
 		err := qp.Connect(peer, ConnectOptions{})
 		if tt.want < 0 {
 			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "fe80::1") || qp.State() != QPInit {

@@ -310,7 +310,7 @@ func TestOverrunDuringPoll(t *testing.T) {
 // TestDeviceFatal: all waiters and pollers learn that the device is broken, and its objects
 // close although the kernel refuses to destroy them.
 func TestDeviceFatal(t *testing.T) {
-	for name, tell := range map[string]func(*Device, *fakeKernel){
+	for name, remove := range map[string]func(*Device, *fakeKernel){
 		"event":       func(_ *Device, k *fakeKernel) { k.event(EventDeviceFatal, 0) },
 		"end of file": func(_ *Device, k *fakeKernel) { k.events.Close() },
 		"watch":       func(d *Device, _ *fakeKernel) { d.deviceGone() },
@@ -345,7 +345,7 @@ func TestDeviceFatal(t *testing.T) {
 				}()
 			}
 			late := d.Events(t.Context())
-			tell(d, k)
+			remove(d, k)
 			for range 3 {
 				if got := <-first; !slices.Equal(got, []any{Event{Type: EventDeviceFatal}, true}) {
 					t.Errorf("a subscriber gets %+v", got)

@@ -323,13 +323,13 @@ func TestNil(t *testing.T) {
 func TestClosedStillTells(t *testing.T) {
 	d, _ := fakeContext(t)
 	x := makeFakes(t, d)
-	tell := func() []any {
+	snapshot := func() []any {
 		return []any{
 			x.qp.Num(), x.qp.Type(), x.qp.Cap(), x.srq.MaxWR(), x.srq.MaxSGE(), x.cq.MaxCQE(),
 			x.mr.Addr(), x.mr.Len(), x.mr.LKey(), x.mr.RKey(), x.mr.Access(), x.mw.RKey(), x.mw.Type(), x.pd.Device(),
 		}
 	}
-	before := tell()
+	before := snapshot()
 	if x.qp.Num() == 0 || x.mr.LKey() == 0 || x.mr.RKey() == 0 || x.mr.LKey() == x.mr.RKey() || x.mw.RKey() == 0 {
 		t.Errorf("%v", before)
 	}
@@ -338,7 +338,7 @@ func TestClosedStillTells(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if after := tell(); !reflect.DeepEqual(before, after) {
+	if after := snapshot(); !reflect.DeepEqual(before, after) {
 		t.Errorf("%v, before %v", after, before)
 	}
 }

@@ -70,9 +70,9 @@ func TestSpreading(t *testing.T) {
 	pd := must(d.AllocPD())(t)
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 16}))(t)
 
-	var told map[string]uint32
+	var given map[string]uint32
 	k.answerTo("create_wq", func(f *fakeCall) error {
-		told = map[string]uint32{
+		given = map[string]uint32{
 			"pd": f.handleOf(uapi.UVERBS_ATTR_CREATE_WQ_PD_HANDLE), "cq": f.handleOf(uapi.UVERBS_ATTR_CREATE_WQ_CQ_HANDLE),
 			"receives": in[uint32](f, uapi.UVERBS_ATTR_CREATE_WQ_MAX_WR), "SGEs": in[uint32](f, uapi.UVERBS_ATTR_CREATE_WQ_MAX_SGE),
 			"flags": in[uint32](f, uapi.UVERBS_ATTR_CREATE_WQ_FLAGS), "type": in[uint32](f, uapi.UVERBS_ATTR_CREATE_WQ_TYPE),
@@ -84,8 +84,8 @@ func TestSpreading(t *testing.T) {
 	for name, want := range map[string]uint32{
 		"pd": pd.handle, "cq": cq.handle, "receives": 100, "SGEs": 3, "flags": uint32(WQScatterFCS), "type": uint32(uapi.IB_UVERBS_WQT_RQ),
 	} {
-		if told[name] != want {
-			t.Errorf("the kernel is told %s %d, want %d", name, told[name], want)
+		if given[name] != want {
+			t.Errorf("the kernel is told %s %d, want %d", name, given[name], want)
 		}
 	}
 	if p.init.MaxWR != 100 || p.init.MaxSGE != 3 || p.init.CQ != cq.prov || wq.Num() != 77 {
@@ -98,15 +98,15 @@ func TestSpreading(t *testing.T) {
 	table := must(d.CreateIndirectionTable(wq, wq))(t)
 	key := make([]byte, 40)
 	k.answerTo("create_qp", func(f *fakeCall) error {
-		told = map[string]uint32{
+		given = map[string]uint32{
 			"pd": f.handleOf(uapi.UVERBS_ATTR_CREATE_QP_PD_HANDLE), "table": f.handleOf(uapi.UVERBS_ATTR_CREATE_QP_IND_TABLE_HANDLE),
 			"type": in[uint32](f, uapi.UVERBS_ATTR_CREATE_QP_TYPE),
 		}
 		return errPassOn
 	})
 	qp := must(pd.CreateRSSQP(RSSOptions{Table: table, Key: key, Fields: RSSSrcIPv4}))(t)
-	if told["pd"] != pd.handle || told["table"] != 555 || told["type"] != uint32(uapi.IB_UVERBS_QPT_RAW_PACKET) {
-		t.Errorf("the kernel is told %v", told)
+	if given["pd"] != pd.handle || given["table"] != 555 || given["type"] != uint32(uapi.IB_UVERBS_QPT_RAW_PACKET) {
+		t.Errorf("the kernel is told %v", given)
 	}
 	if p.rss.Function != uint8(RSSToeplitz) || p.rss.Fields != uint64(RSSSrcIPv4) || len(p.rss.Key) != 40 {
 		t.Errorf("the provider is told %+v", p.rss)

@@ -113,7 +113,7 @@ func checkUntraced(t *testing.T, pid int) {
 func TestNoFilter(t *testing.T) {
 	p := ibvtrace(t, "--no-filter", "sh", "-c", built(t, "verbs")+" children; echo $$; read x")
 	var pid int
-	var said []string
+	var printed []string
 	p.Stdout, p.Stderr = nil, nil // the program outlives ibvtrace, and keeps them open
 	out, err := p.StdoutPipe()
 	if err != nil {
@@ -134,13 +134,13 @@ func TestNoFilter(t *testing.T) {
 		if n, _ := fmt.Sscan(lines.Text(), &pid); n == 1 {
 			break
 		}
-		said = append(said, lines.Text())
+		printed = append(printed, lines.Text())
 	}
 	p.Process.Kill()
 	p.Wait()
 	checkUntraced(t, pid)
-	if got := p.lines(); len(got) < len(said) || len(said) < 100 {
-		t.Errorf("%d verbs are shown, want %d", len(got), len(said))
+	if got := p.lines(); len(got) < len(printed) || len(printed) < 100 {
+		t.Errorf("%d verbs are shown, want %d", len(got), len(printed))
 	}
 }
 

@@ -35,9 +35,9 @@ func onDevice(t *testing.T, args ...string) *traced {
 // address matches pointers, which differ from run to run.
 var address = regexp.MustCompile(`0x7[0-9a-f]{11}`)
 
-// said returns the events of a trace by thread name, without times and process IDs. Events
+// byThreadName returns the events of a trace by thread name, without times and process IDs. Events
 // of PDs have a key of their own: a signal handler destroys PDs at any moment.
-func said(t *testing.T, file string) map[string][]string {
+func byThreadName(t *testing.T, file string) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
 	for _, e := range readEvents(t, file) {
@@ -78,11 +78,11 @@ func TestRecorded(t *testing.T) {
 			if err := record.Run(); err != nil || !strings.HasSuffix(record.out.String(), "recorded\n") {
 				t.Fatalf("recorded: %v %q", err, record.out.String())
 			}
-			want := said(t, stop.file)
+			want := byThreadName(t, stop.file)
 			if len(want) == 0 {
 				t.Fatal("nothing was traced")
 			}
-			if diff := cmp.Diff(want, said(t, record.file)); diff != "" {
+			if diff := cmp.Diff(want, byThreadName(t, record.file)); diff != "" {
 				t.Errorf("(-stops +recorded):\n%s", diff)
 			}
 		})

@@ -369,12 +369,12 @@ func TestFullDisk(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	said, err := io.ReadAll(r)
+	message, err := io.ReadAll(r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "ibvtrace: write /dev/full: no space left on device; the rest of /dev/full is lost\n"; string(said) != want {
-		t.Errorf("message %q, want %q", said, want)
+	if want := "ibvtrace: write /dev/full: no space left on device; the rest of /dev/full is lost\n"; string(message) != want {
+		t.Errorf("message %q, want %q", message, want)
 	}
 }
 

@@ -71,12 +71,12 @@ func TestSetuid(t *testing.T) {
 				verbs = append(verbs, what[:strings.LastIndex(what, " <")])
 			}
 		}
-		var said []string
+		var printed []string
 		for line := range strings.Lines(out.String()) {
 			_, verb, _ := strings.Cut(strings.TrimSpace(line), "] ")
-			said = append(said, verb)
+			printed = append(printed, verb)
 		}
-		if diff := cmp.Diff(said, verbs); diff != "" || len(verbs) < 6 {
+		if diff := cmp.Diff(printed, verbs); diff != "" || len(verbs) < 6 {
 			t.Errorf("as user %d: verbs (-program +trace):\n%s", user, diff)
 		}
 		var want []string

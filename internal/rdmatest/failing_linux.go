@@ -26,7 +26,7 @@ type FailingSteps struct {
 	// Never lists commands that are not refused, because no kernel refuses them.
 	Never []string
 
-	// Silent maps commands to the turn from which on their refusal may go unreported.
+	// Silent maps commands to the number of the refusal from which on refusals may go unreported.
 	Silent map[string]int
 
 	// Others are errors allowed besides the refused command's ENOMEM, such as the peer's.
@@ -45,14 +45,14 @@ func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 	}
 	before := held()
 	// run returns how often each command was run.
-	run := func(refused string, turn int) (map[string]int, error) {
+	run := func(refused string, nth int) (map[string]int, error) {
 		t.Helper()
 		var mu sync.Mutex
 		given := make(map[string]int)
 		n.SetRefusal(func(command string) syscall.Errno {
 			mu.Lock()
 			defer mu.Unlock()
-			if given[command]++; command == refused && given[command] == turn {
+			if given[command]++; command == refused && given[command] == nth {
 				return syscall.ENOMEM
 			}
 			return 0
@@ -62,7 +62,7 @@ func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 		InTime(func() { err = s.Run() })
 		for start := time.Now(); held() != before; time.Sleep(time.Millisecond) { // some objects are closed in the background
 			if time.Since(start) > Patience {
-				t.Fatalf("after %s was refused for the %d. time (%v) there are:\n%s\nbefore:\n%s", refused, turn, err, held(), before)
+				t.Fatalf("after %s was refused for the %d. time (%v) there are:\n%s\nbefore:\n%s", refused, nth, err, held(), before)
 			}
 		}
 		mu.Lock()
@@ -77,14 +77,14 @@ func (s FailingSteps) Test(t *testing.T, n *verbstest.Network) {
 		if slices.Contains(s.Never, command) {
 			continue
 		}
-		for turn := 1; turn <= min(times, 12); turn++ {
-			given, err := run(command, turn)
-			told := errors.Is(err, syscall.ENOMEM) || slices.ContainsFunc(s.Others, func(e error) bool { return errors.Is(err, e) })
-			if silent := s.Silent[command]; given[command] >= turn && !told && !(err == nil && silent > 0 && turn >= silent) {
-				t.Errorf("%s was refused for the %d. time, and the errors are: %v", command, turn, err)
+		for nth := 1; nth <= min(times, 12); nth++ {
+			given, err := run(command, nth)
+			reported := errors.Is(err, syscall.ENOMEM) || slices.ContainsFunc(s.Others, func(e error) bool { return errors.Is(err, e) })
+			if silent := s.Silent[command]; given[command] >= nth && !reported && !(err == nil && silent > 0 && nth >= silent) {
+				t.Errorf("%s was refused for the %d. time, and the errors are: %v", command, nth, err)
 			}
 			if _, err := run("", 0); err != nil {
-				t.Errorf("%s was refused for the %d. time, and then: %v", command, turn, err)
+				t.Errorf("%s was refused for the %d. time, and then: %v", command, nth, err)
 			}
 		}
 	}

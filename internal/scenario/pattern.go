@@ -75,7 +75,7 @@ func Differences(got, want, was []byte, pieces []Piece) (seen string, details []
 	if bytes.Equal(got, want) {
 		return "", nil
 	}
-	first, last, n, kept := -1, 0, 0, 0
+	first, last, n, unwritten := -1, 0, 0, 0
 	for i := range want {
 		if got[i] == want[i] {
 			continue
@@ -86,15 +86,15 @@ func Differences(got, want, was []byte, pieces []Piece) (seen string, details []
 		last = i
 		n++
 		if got[i] == was[i] {
-			kept++
+			unwritten++
 		}
 	}
 	cause := "written with other bytes"
 	switch {
-	case kept == n:
+	case unwritten == n:
 		cause = "not written"
-	case kept > 0:
-		cause = fmt.Sprintf("of which %d were not written", kept)
+	case unwritten > 0:
+		cause = fmt.Sprintf("of which %d were not written", unwritten)
 	}
 	from, to := max(0, first-4), min(len(want), first+12)
 	return fmt.Sprintf("%d of %d bytes differ, from %s to %s, %s", n, total(pieces), where(first, pieces), where(last, pieces), cause), []string{

@@ -35,7 +35,7 @@ func TestLock(t *testing.T) {
 func TestPatience(t *testing.T) {
 	var l Lock
 	l.Lock()
-	told, tries := 0, 0
+	waits, tries := 0, 0
 	Until(&l.held, func(held uint32) bool {
 		if held != 0 {
 			return false
@@ -43,10 +43,10 @@ func TestPatience(t *testing.T) {
 		tries++
 		return l.try()
 	}, func() {
-		told++
+		waits++
 		l.Unlock() // like a holder that needs the processor to unlock
 	})
-	if told != 1 || tries != 1 {
-		t.Errorf("told %d times, tried %d times", told, tries)
+	if waits != 1 || tries != 1 {
+		t.Errorf("waits %d times, tried %d times", waits, tries)
 	}
 }

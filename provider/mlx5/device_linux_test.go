@@ -531,9 +531,9 @@ func TestQPFlags(t *testing.T) {
 // TestDisorderTold: each move to INIT requests receives in any order, and no other move does.
 func TestDisorderTold(t *testing.T) {
 	r := newRig(t, 1)
-	var told uapi.Mlx5IbModifyQp
+	var given uapi.Mlx5IbModifyQp
 	f := fakeFile(t, func(c call) syscall.Errno {
-		if _, err := binary.Decode(read(t, c.value(t, uapi.UVERBS_ATTR_UHW_IN), binary.Size(&told)), binary.NativeEndian, &told); err != nil {
+		if _, err := binary.Decode(read(t, c.value(t, uapi.UVERBS_ATTR_UHW_IN), binary.Size(&given)), binary.NativeEndian, &given); err != nil {
 			t.Error(err)
 		}
 		return 0
@@ -563,8 +563,8 @@ func TestDisorderTold(t *testing.T) {
 			if to == uapi.IB_QPS_INIT {
 				want = uint32(uapi.MLX5_IB_MODIFY_QP_OOO_DP)
 			}
-			if err := cmd.Run(f); err != nil || told.CompMask != want {
-				t.Errorf("to %v: %#x, want %#x: %v", to, told.CompMask, want, err)
+			if err := cmd.Run(f); err != nil || given.CompMask != want {
+				t.Errorf("to %v: %#x, want %#x: %v", to, given.CompMask, want, err)
 			}
 			cmd.Release()
 			q.Moved(to)

@@ -30,10 +30,10 @@ const (
 
 // links collects the ends of arrows that are not messages.
 type links struct {
-	qps  []link // creations of QPs
-	dest []link // modify_qp with the peer's number
-	asks []link // connect and accept, with the QP number
-	told []link // the resulting events
+	qps      []link // creations of QPs
+	dest     []link // modify_qp with the peer's number
+	commands []link // connect and accept, with the QP number
+	events   []link // the resulting events
 }
 
 type link struct {
@@ -60,12 +60,12 @@ func keep(list *[]link, l link) {
 func (k *links) cm(l *lane, e *event.Event, at *item) {
 	if e.Verb == "rdma_connect" || e.Verb == "rdma_accept" {
 		if n := event.Find(e.Args, "conn_param.qp_num"); n != nil {
-			keep(&k.asks, link{l, at, nil, n.Num})
+			keep(&k.commands, link{l, at, nil, n.Num})
 		}
 	}
 	if what := event.Find(e.Out, "event"); what != nil && strings.HasPrefix(what.Str, "CONNECT_RE") {
 		if n := event.Find(e.Out, "conn.qp_num"); n != nil {
-			keep(&k.told, link{l, at, nil, n.Num})
+			keep(&k.events, link{l, at, nil, n.Num})
 		}
 	}
 }
@@ -74,17 +74,17 @@ func (k *links) cm(l *lane, e *event.Event, at *item) {
 func (f *Figure) findArrows() {
 	f.arrows = nil
 	managedQP := make(map[*lane]map[uint64]bool)
-	for _, ask := range f.links.asks {
-		for _, told := range f.links.told {
-			if told.lane != ask.lane && told.num == ask.num {
+	for _, command := range f.links.commands {
+		for _, e := range f.links.events {
+			if e.lane != command.lane && e.num == command.num {
 				f.arrows = append(f.arrows, arrow{
-					from: ask.item.is(), to: told.item.is(), fromLane: ask.lane, toLane: told.lane,
-					kind: managed, label: strings.TrimPrefix(ask.verb, "rdma_"),
+					from: command.item.is(), to: e.item.is(), fromLane: command.lane, toLane: e.lane,
+					kind: managed, label: strings.TrimPrefix(command.verb, "rdma_"),
 				})
-				if managedQP[ask.lane] == nil {
-					managedQP[ask.lane] = make(map[uint64]bool)
+				if managedQP[command.lane] == nil {
+					managedQP[command.lane] = make(map[uint64]bool)
 				}
-				managedQP[ask.lane][ask.num] = true
+				managedQP[command.lane][command.num] = true
 				break
 			}
 		}

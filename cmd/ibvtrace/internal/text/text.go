@@ -279,20 +279,20 @@ func (w *Writer) shownResults(e *event.Event, out []event.Field) ([]event.Field,
 	if w.opt.Verbose {
 		return out, false
 	}
-	var kept []event.Field
+	var shown []event.Field
 	for i := range out {
 		if !isNoise(&out[i]) && event.Find(e.Args, out[i].Name) == nil {
-			kept = append(kept, out[i])
+			shown = append(shown, out[i])
 		}
 	}
-	if i := slices.IndexFunc(kept, func(f event.Field) bool { return isQPN(f.Name) }); i > 0 {
-		qpn := kept[i]
-		kept = slices.Insert(slices.Delete(kept, i, i+1), 0, qpn)
+	if i := slices.IndexFunc(shown, func(f event.Field) bool { return isQPN(f.Name) }); i > 0 {
+		qpn := shown[i]
+		shown = slices.Insert(slices.Delete(shown, i, i+1), 0, qpn)
 	}
-	if len(kept) > maxResults {
-		return kept[:maxResults], true
+	if len(shown) > maxResults {
+		return shown[:maxResults], true
 	}
-	return kept, false
+	return shown, false
 }
 
 // readable returns the arguments to show. It omits the program's own handles, drivers' data and
@@ -301,18 +301,18 @@ func (w *Writer) readable(e *event.Event) []event.Field {
 	if w.opt.Verbose {
 		return e.Args
 	}
-	var kept []event.Field
+	var shown []event.Field
 	for i := range e.Args {
 		f := &e.Args[i]
 		switch {
 		case isNoise(f) || f.Name == "attr_mask" && len(e.Args) > 2:
-		case f.Name == "qp_state" && len(kept) > 1:
-			kept = slices.Insert(kept, 1, *f)
+		case f.Name == "qp_state" && len(shown) > 1:
+			shown = slices.Insert(shown, 1, *f)
 		default:
-			kept = append(kept, *f)
+			shown = append(shown, *f)
 		}
 	}
-	return kept
+	return shown
 }
 
 func isNoise(f *event.Field) bool {
