@@ -77,7 +77,7 @@ func createID(ch *EventChannel, ps PortSpace, box *inbox) (*cmID, error) {
 // requested makes the ID for a connection request to the listener. If this side lacks a resource for it,
 // requested rejects the request and returns a closed ID. If the listener is closed, it returns nil.
 func (listener *cmID) requested(ch *EventChannel, handle uint32, wish *ConnParam) (*cmID, error) {
-	if !listener.work() {
+	if !listener.beginEvent() {
 		ch.destroy(handle)
 		return nil, ErrClosed
 	}
@@ -172,7 +172,7 @@ func (id *cmID) RemoteAddr() netip.AddrPort {
 
 // begin keeps the ID open for one command, until end.
 func (id *cmID) begin(op string) error {
-	if !id.work() {
+	if !id.beginEvent() {
 		return opErr(op, "", ErrClosed)
 	}
 	if id.unusable.Load() {
@@ -184,9 +184,9 @@ func (id *cmID) begin(op string) error {
 
 func (id *cmID) end() { id.life.RUnlock() }
 
-// work is begin for event handling. It reports false if the ID is closed or being closed. It doesn't wait
+// beginEvent is begin for event handling. It reports false if the ID is closed or being closed. It doesn't wait
 // for Close.
-func (id *cmID) work() bool {
+func (id *cmID) beginEvent() bool {
 	if id.closing.Load() {
 		return false
 	}

@@ -118,7 +118,7 @@ func (c *completions) take(ctx, life context.Context) error {
 func (c *completions) poll() (int, error) {
 	n, err := c.cq.Poll(c.wcs[:])
 	if n > 0 {
-		c.sort(c.wcs[:n])
+		c.distribute(c.wcs[:n])
 		return n, nil
 	}
 	return 0, err
@@ -142,7 +142,7 @@ func (c *completions) event() {
 	c.armed = false
 	guarded := c.guarded > 0
 	c.arming.Unlock()
-	c.look()
+	c.pollNow()
 	if guarded {
 		c.watch()
 	}
@@ -172,11 +172,11 @@ func (c *completions) watch() {
 		c.failed(err)
 		return
 	}
-	c.look()
+	c.pollNow()
 }
 
-// look distributes the completions that have arrived, or wakes the goroutine that holds the token.
-func (c *completions) look() {
+// pollNow distributes the completions that have arrived, or wakes the goroutine that holds the token.
+func (c *completions) pollNow() {
 	select {
 	case <-c.token:
 		_, _ = c.poll() // the next waiter gets the error
@@ -189,8 +189,8 @@ func (c *completions) look() {
 	}
 }
 
-// sort distributes completions to the posters of the requests.
-func (c *completions) sort(wcs []verbs.WC) {
+// distribute distributes completions to the posters of the requests.
+func (c *completions) distribute(wcs []verbs.WC) {
 	for i := range wcs {
 		if c.own(&wcs[i]) {
 			continue
@@ -212,8 +212,8 @@ func (c *completions) signal() {
 	}
 }
 
-// last records the completion of the queue's last request.
-func (c *completions) last() {
+// markDrained records the completion of the queue's last request.
+func (c *completions) markDrained() {
 	select {
 	case c.drained <- struct{}{}:
 	default:
@@ -224,13 +224,13 @@ func (c *completions) last() {
 func (c *completions) drain(ctx context.Context) error {
 	_, err := awaitUntil(ctx, context.Background(), c, c.drained)
 	if err == nil {
-		c.last()
+		c.markDrained()
 	}
 	return err
 }
 
-// ofOthers waits for completions of the caller's requests.
-func (c *completions) ofOthers(ctx context.Context, wcs []verbs.WC) (int, error) {
+// callersCompletions waits for completions of the caller's requests.
+func (c *completions) callersCompletions(ctx context.Context, wcs []verbs.WC) (int, error) {
 	for {
 		if _, err := await(ctx, c, c.ready); err != nil {
 			return 0, err

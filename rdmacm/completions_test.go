@@ -138,7 +138,7 @@ func TestNumberOfAnother(t *testing.T) {
 		if err := tr.add(); err != nil {
 			t.Fatal(err)
 		}
-		tr.know(c)
+		tr.addQP(c)
 	}
 	if err := tr.add(); err != errTooMany {
 		t.Errorf("beyond the limit: %v", err)

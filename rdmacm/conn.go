@@ -174,13 +174,13 @@ func (c *Conn) open(o *Options) (err error) {
 	if err != nil {
 		return err
 	}
-	c.opens(closeFunc(c.noneLent))
+	c.opens(closeFunc(c.checkLent))
 	c.opens(closeFunc(c.closeOwned))
 	if c.qp, err = c.id.CreateQP(c.pd, verbs.QPOptions{SendCQ: c.sendCQ, RecvCQ: c.recvCQ, SRQ: t.SRQ, Cap: capacity, SignalAll: o.SignalAll}); err != nil {
 		return err
 	}
 	c.opens(closeFunc(c.dropQP))
-	t.know(c)
+	t.addQP(c)
 	if c.slots == 0 {
 		return nil
 	}
@@ -274,12 +274,12 @@ type closeFunc func() error
 
 func (f closeFunc) Close() error { return f() }
 
-// noneLent returns ErrBusy while the caller holds buffers.
-func (c *Conn) noneLent() error {
+// checkLent returns ErrBusy while the caller holds buffers.
+func (c *Conn) checkLent() error {
 	if c.messages == nil {
 		return nil
 	}
-	return c.messages.noneLent()
+	return c.messages.checkLent()
 }
 
 // fail ends a broken connection. It must not block. When the peer ends a connection over
@@ -396,8 +396,8 @@ func (c *Conn) Done() <-chan struct{} {
 func (c *Conn) Err() error {
 	m := c.messages
 	if m != nil && c.life.Err() == nil {
-		m.recvs.look()
-		m.sends.look()
+		m.recvs.pollNow()
+		m.sends.pollNow()
 	}
 	err := context.Cause(c.life)
 	if err != nil && m != nil {
@@ -436,8 +436,8 @@ func (c *Conn) drain(ctx context.Context) error {
 		if err := c.id.inbox.waitOver(ctx); err != nil {
 			return err
 		}
-		c.messages.sends.look()
-		c.messages.recvs.look()
+		c.messages.sends.pollNow()
+		c.messages.recvs.pollNow()
 		return nil
 	}
 	// A queue pair that is in this state already looks for receives once more.

@@ -222,7 +222,7 @@ func (id *cmID) doAccept(p *ConnParam) error {
 	}
 	if id.qpType != verbs.UD {
 		if err := id.doConnectQP(&param); err != nil {
-			return opErr(opAccept, id.fromPeer(), id.stepFailed(err))
+			return opErr(opAccept, id.fromPeer(), id.stepError(err))
 		}
 	}
 	f := newFrame()
@@ -232,7 +232,7 @@ func (id *cmID) doAccept(p *ConnParam) error {
 	param.put(&req.ConnParam)
 	if err := id.ch.run(uapi.RDMA_USER_CM_CMD_ACCEPT, f); err != nil {
 		id.qpToError()
-		return opErr(opAccept, id.fromPeer(), id.stepFailed(err))
+		return opErr(opAccept, id.fromPeer(), id.stepError(err))
 	}
 	id.answered.Store(true)
 	id.connectedQP()
@@ -309,7 +309,7 @@ func (id *cmID) readyToUse() error {
 // establish brings the QP to RTS after the peer has accepted, and tells the
 // peer.
 func (id *cmID) establish() error {
-	if !id.work() {
+	if !id.beginEvent() {
 		return ErrClosed
 	}
 	defer id.end()
@@ -320,12 +320,12 @@ func (id *cmID) establish() error {
 	if err != nil {
 		id.qpToError()
 	}
-	return calledOff(err)
+	return asDisconnect(err)
 }
 
 // established notes a connection that the kernel has completed by itself.
 func (id *cmID) established() {
-	if id.work() {
+	if id.beginEvent() {
 		id.connectedQP()
 		id.end()
 	}
@@ -333,26 +333,26 @@ func (id *cmID) established() {
 
 // rejected makes the QP flush its work requests.
 func (id *cmID) rejected() {
-	if id.work() {
+	if id.beginEvent() {
 		id.qpToError()
 		id.end()
 	}
 }
 
-// calledOff translates the connection manager's EINVAL. For a step of the
+// asDisconnect translates the connection manager's EINVAL. For a step of the
 // handshake that is due, it means that the peer has left the handshake.
-func calledOff(err error) error {
+func asDisconnect(err error) error {
 	if err == syscall.EINVAL {
 		return &workError{ErrDisconnected, err}
 	}
 	return err
 }
 
-// stepFailed is calledOff if the peer began the handshake. Otherwise EINVAL may
+// stepError is asDisconnect if the peer began the handshake. Otherwise EINVAL may
 // also mean that the caller took the step out of order.
-func (id *cmID) stepFailed(err error) error {
+func (id *cmID) stepError(err error) error {
 	if id.asked {
-		return calledOff(err)
+		return asDisconnect(err)
 	}
 	return err
 }

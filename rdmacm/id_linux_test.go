@@ -460,7 +460,7 @@ func TestSharedChannelLostMeanwhile(t *testing.T) {
 	k.share(t)
 	stay := sharedID(t, PortSpaceTCP) // keeps the channel
 	lost := rdmatest.Must(shared.acquire())(t)
-	shared.lose(lost, syscall.EACCES)
+	shared.abandon(lost, syscall.EACCES)
 	id := &SyncID{rdmatest.Must(createID(lost, PortSpaceTCP, newInbox()))(t)}
 	closeAtEnd(t, id)
 	for _, id := range []*SyncID{id, stay} {

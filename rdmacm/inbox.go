@@ -172,7 +172,7 @@ func (s *sharedChannel) deliver(ch *EventChannel) {
 	for {
 		resp, err := ch.take(context.Background(), &ch.handing)
 		if err != nil {
-			s.lose(ch, opErr("get event", "", err))
+			s.abandon(ch, opErr("get event", "", err))
 			return
 		}
 		if e := ch.decode(resp); e != nil {
@@ -182,10 +182,10 @@ func (s *sharedChannel) deliver(ch *EventChannel) {
 	}
 }
 
-// lose ends the waits of the SyncIDs on a channel that delivers no more events. The
+// abandon ends the waits of the SyncIDs on a channel that delivers no more events. The
 // next ID opens another channel. One cause is a change of the process's
 // credentials: the kernel then refuses every command on an open channel.
-func (s *sharedChannel) lose(ch *EventChannel, err error) {
+func (s *sharedChannel) abandon(ch *EventChannel, err error) {
 	s.mu.Lock()
 	if s.ch == ch {
 		s.ch = nil

@@ -135,8 +135,8 @@ func (c *client) halfOpen() bool {
 	return !c.owes.IsZero() && time.Since(c.owes) > grace && c.conn.id.inbox.len() == 0
 }
 
-// left reports whether a client has confirmed, and left since then.
-func (c *client) left() bool { return c.conn != nil && c.owes.IsZero() && c.conn.life.Err() != nil }
+// hasLeft reports whether a client has confirmed, and left since then.
+func (c *client) hasLeft() bool { return c.conn != nil && c.owes.IsZero() && c.conn.life.Err() != nil }
 
 // errRoom and errEvicted are reasons for Options.Refused.
 var (
@@ -205,7 +205,7 @@ func (l *Listener) evictOne() bool {
 	defer l.mu.Unlock()
 	i := slices.IndexFunc(l.clients, (*client).halfOpen)
 	if i < 0 {
-		i = slices.IndexFunc(l.clients, (*client).left)
+		i = slices.IndexFunc(l.clients, (*client).hasLeft)
 	}
 	if i < 0 {
 		return false

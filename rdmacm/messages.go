@@ -89,8 +89,8 @@ func newMessages(n, size int, life context.Context, fail func(error)) *messages 
 		free: make(chan int, n), arrived: make(chan arrival, n), written: make(chan written, n),
 		sendSlot: make([]sendSlot, n), recvSlot: make([]recvSlot, n),
 	}
-	m.sends.init(life, &m.recvs, m.sent, func(err error) { m.othersFailed(err, &m.recvs) })
-	m.recvs.init(life, nil, m.received, func(err error) { m.othersFailed(err, &m.sends) })
+	m.sends.init(life, &m.recvs, m.sent, func(err error) { m.callerFailed(err, &m.recvs) })
+	m.recvs.init(life, nil, m.received, func(err error) { m.callerFailed(err, &m.sends) })
 	return m
 }
 
@@ -145,8 +145,8 @@ func (m *messages) slot(wrid uint64) (slot int, own bool) {
 	return 0, false
 }
 
-// room waits for a free slot for a send.
-func (m *messages) room(ctx context.Context) (slot int, err error) {
+// takeSlot waits for a free slot for a send.
+func (m *messages) takeSlot(ctx context.Context) (slot int, err error) {
 	slot, err = await(ctx, &m.sends, m.free)
 	if err == nil && m.sends.life.Err() != nil {
 		m.free <- slot
@@ -201,7 +201,7 @@ func (m *messages) postRequest(slot int, r *request, awaited bool) error {
 
 // postCopy sends a message of at most size bytes from a copy.
 func (m *messages) postCopy(ctx context.Context, b []byte, awaited bool) (slot int, err error) {
-	if slot, err = m.room(ctx); err != nil {
+	if slot, err = m.takeSlot(ctx); err != nil {
 		return 0, err
 	}
 	return slot, m.post(slot, copy(m.sendBytes(slot), b), awaited)
@@ -224,7 +224,7 @@ func (m *messages) send(ctx context.Context, b []byte) error {
 // do posts a request and waits for its completion. If it is an atomic operation, do returns its
 // result.
 func (m *messages) do(ctx context.Context, r *request) (before uint64, err error) {
-	slot, err := m.room(ctx)
+	slot, err := m.takeSlot(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -246,7 +246,7 @@ func (m *messages) do(ctx context.Context, r *request) (before uint64, err error
 
 // postLater posts a request, whose completion frees the slot.
 func (m *messages) postLater(ctx context.Context, r *request) error {
-	slot, err := m.room(ctx)
+	slot, err := m.takeSlot(ctx)
 	if err != nil {
 		return err
 	}
@@ -307,7 +307,7 @@ func (m *messages) sent(wc *verbs.WC) bool {
 	}
 	s.posted = false
 	err := wc.Err()
-	m.note(err)
+	m.recordFailure(err)
 	awaited, done := s.awaited, s.done
 	s.done = nil
 	m.mu.Unlock()
@@ -328,19 +328,19 @@ func (m *messages) sent(wc *verbs.WC) bool {
 	return true
 }
 
-// note keeps the first failure that is not the consequence of another one. The
+// recordFailure keeps the first failure that is not the consequence of another one. The
 // caller holds mu.
-func (m *messages) note(err error) {
+func (m *messages) recordFailure(err error) {
 	if m.cause == nil && err != nil && !flushed(err) {
 		m.cause = err
 	}
 }
 
-// othersFailed ends the connection because one of the caller's requests has failed, which breaks
+// callerFailed ends the connection because one of the caller's requests has failed, which breaks
 // the queue pair.
-func (m *messages) othersFailed(err error, other *completions) {
+func (m *messages) callerFailed(err error, other *completions) {
 	m.mu.Lock()
-	m.note(err)
+	m.recordFailure(err)
 	m.mu.Unlock()
 	m.broken(err, other)
 }
@@ -355,7 +355,7 @@ func flushed(err error) bool {
 // of another one, the cause may lie on the other queue.
 func (m *messages) broken(err error, other *completions) {
 	if flushed(err) {
-		other.look()
+		other.pollNow()
 	}
 	m.fail(err)
 }
@@ -427,7 +427,7 @@ func (m *messages) received(wc *verbs.WC) bool {
 	}
 	r.posted = false
 	if m.posted--; m.draining && m.posted == 0 {
-		m.recvs.last()
+		m.recvs.markDrained()
 	}
 	err := wc.Err()
 	switch {
@@ -437,7 +437,7 @@ func (m *messages) received(wc *verbs.WC) bool {
 	case uint64(wc.ByteLen) > uint64(m.size):
 		err = fmt.Errorf("%w: it has %d bytes, the buffer has %d", ErrNotMessage, wc.ByteLen, m.size)
 	}
-	m.note(err)
+	m.recordFailure(err)
 	m.mu.Unlock()
 	switch {
 	case err != nil:
@@ -458,7 +458,7 @@ func (m *messages) lastWRID() uint64 { return ReservedWRIDs + uint64(len(m.sendS
 func (m *messages) lastSend(wc *verbs.WC) bool {
 	last := wc.WRID == m.lastWRID() && wc.Status == verbs.WCWRFlushErr
 	if last {
-		m.sends.last()
+		m.sends.markDrained()
 	}
 	return last
 }
@@ -468,7 +468,7 @@ func (m *messages) drains() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.draining = true; m.posted == 0 {
-		m.recvs.last()
+		m.recvs.markDrained()
 	}
 }
 
@@ -509,15 +509,15 @@ func (m *messages) lend(l *loan) loan {
 	return *l
 }
 
-// lasts reports whether a slot is still lent under this number.
-func (m *messages) lasts(l *loan, number loan) bool {
+// isLent reports whether a slot is still lent under this number.
+func (m *messages) isLent(l *loan, number loan) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return *l == number
 }
 
-// back takes a slot back. It reports false if the slot is back already.
-func (m *messages) back(l *loan, number loan) bool {
+// takeBack takes a slot back. It reports false if the slot is back already.
+func (m *messages) takeBack(l *loan, number loan) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if *l != number {
@@ -528,8 +528,8 @@ func (m *messages) back(l *loan, number loan) bool {
 	return true
 }
 
-// noneLent returns ErrBusy while slots are lent: their memory is in use.
-func (m *messages) noneLent() error {
+// checkLent returns ErrBusy while slots are lent: their memory is in use.
+func (m *messages) checkLent() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lent > 0 {

@@ -72,7 +72,7 @@ func (id *cmID) migrate(sync bool, acquire func() (*EventChannel, error), box *i
 
 // moveTo moves the ID, and returns the channel and the inbox that it had before.
 func (id *cmID) moveTo(sync bool, to *EventChannel, box *inbox) (from *EventChannel, old *inbox, err error) {
-	if !id.work() {
+	if !id.beginEvent() {
 		return nil, nil, ErrClosed
 	}
 	from = id.ch

@@ -136,7 +136,7 @@ func (mc *Multicast) doJoin() error {
 // joined attaches the QP to the group.
 func (mc *Multicast) joined(ah *verbs.AHAttr) error {
 	id := mc.id
-	if !id.work() {
+	if !id.beginEvent() {
 		return nil
 	}
 	defer id.end()

@@ -48,7 +48,7 @@ func (id *cmID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	var q queues
 	err = q.create(pd, o, id.qpType)
 	if err == nil {
-		err = id.stepFailed(id.doInitQP(q.qp))
+		err = id.stepError(id.doInitQP(q.qp))
 	}
 	if err != nil {
 		return nil, opErr(op, "", errors.Join(err, q.close()))
@@ -67,15 +67,15 @@ func (id *cmID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 		return nil, invalid(op, "the ID has no device yet: resolve its address, or bind it to one")
 	case pd == nil:
 		return dev.pd, nil
-	case !same(pd.Device().Info(), dev.ctx.Info()):
+	case !sameDevice(pd.Device().Info(), dev.ctx.Info()):
 		return nil, invalid(op, "the PD is on %v, the ID on %v", pd.Device().Info(), dev.ctx.Info())
 	}
 	return pd, nil
 }
 
-// same reports whether a and b are one device. GUIDs and names can't tell, and another device may
+// sameDevice reports whether a and b are one device. GUIDs and names can't tell, and another device may
 // have got the node since.
-func same(a, b *verbs.DeviceInfo) bool {
+func sameDevice(a, b *verbs.DeviceInfo) bool {
 	i, err := a.Index()
 	if err != nil {
 		return a.Node() == b.Node()
@@ -131,7 +131,7 @@ func (q *queues) close() error {
 // (rdma_destroy_qp). Closing the ID does the same.
 func (id *cmID) DestroyQP() error {
 	const op = "destroy QP"
-	if !id.work() { // not begin: also after the device was removed
+	if !id.beginEvent() { // not begin: also after the device was removed
 		return opErr(op, "", ErrClosed)
 	}
 	id.end()

@@ -290,7 +290,7 @@ func bigEndian16(v uint16) uint16 {
 // addrResolved records the addresses that the kernel has found, and opens the
 // device.
 func (id *cmID) addrResolved() error {
-	if !id.work() {
+	if !id.beginEvent() {
 		return ErrClosed
 	}
 	defer id.end()

@@ -83,7 +83,7 @@ func (c *Conn) SendBuffer(ctx context.Context) (SendBuffer, error) {
 		return SendBuffer{}, err
 	}
 	defer c.use.RUnlock()
-	slot, err := c.messages.room(ctx)
+	slot, err := c.messages.takeSlot(ctx)
 	if err != nil {
 		return SendBuffer{}, c.ended(opSend, err)
 	}
@@ -94,7 +94,7 @@ func (c *Conn) SendBuffer(ctx context.Context) (SendBuffer, error) {
 // message. The bytes must not be used after Post or Release. Bytes is nil from
 // then on.
 func (b SendBuffer) Bytes() []byte {
-	if b.c == nil || !b.c.messages.lasts(b.owner(), b.loan) {
+	if b.c == nil || !b.c.messages.isLent(b.owner(), b.loan) {
 		return nil
 	}
 	return b.c.messages.sendBytes(b.slot)
@@ -109,7 +109,7 @@ func (b SendBuffer) Post(n int) error {
 	b.c.use.RLock()
 	defer b.c.use.RUnlock()
 	m := b.c.messages
-	if !m.back(b.owner(), b.loan) {
+	if !m.takeBack(b.owner(), b.loan) {
 		return invalid(opSend, "the buffer was posted or released before")
 	}
 	var err error
@@ -127,7 +127,7 @@ func (b SendBuffer) Post(n int) error {
 
 // Release returns the buffer without sending anything.
 func (b SendBuffer) Release() {
-	if b.c != nil && b.c.messages.back(b.owner(), b.loan) {
+	if b.c != nil && b.c.messages.takeBack(b.owner(), b.loan) {
 		b.c.messages.free <- b.slot
 	}
 }
@@ -160,7 +160,7 @@ func (c *Conn) RecvBuffer(ctx context.Context) (RecvBuffer, error) {
 // Bytes returns the message. The bytes must not be used after Release, when the
 // next message may overwrite them. Bytes is nil from then on.
 func (b RecvBuffer) Bytes() []byte {
-	if b.c == nil || !b.c.messages.lasts(b.owner(), b.loan) {
+	if b.c == nil || !b.c.messages.isLent(b.owner(), b.loan) {
 		return nil
 	}
 	return b.c.messages.recvBytes(b.slot, b.n)
@@ -174,7 +174,7 @@ func (b RecvBuffer) Release() {
 	}
 	b.c.use.RLock()
 	defer b.c.use.RUnlock()
-	if b.c.messages.back(b.owner(), b.loan) {
+	if b.c.messages.takeBack(b.owner(), b.loan) {
 		b.c.messages.repost(b.slot) // a failure ends the connection
 	}
 }
@@ -203,7 +203,7 @@ func (c *Conn) completions(ctx context.Context, op string, wcs []verbs.WC, of fu
 		return 0, err
 	}
 	defer c.use.RUnlock()
-	n, err := of(c.messages).ofOthers(ctx, wcs)
+	n, err := of(c.messages).callersCompletions(ctx, wcs)
 	if err != nil {
 		return 0, opErr(op, "", c.reason(err))
 	}

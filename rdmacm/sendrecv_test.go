@@ -496,7 +496,7 @@ func TestReleaseFails(t *testing.T) {
 func TestBuffersAtEnd(t *testing.T) {
 	f := newFakeConn(t, 2, 8)
 	closed := false
-	f.opened = []closer{closeFunc(func() error { closed = true; return nil }), closeFunc(f.noneLent)}
+	f.opened = []closer{closeFunc(func() error { closed = true; return nil }), closeFunc(f.checkLent)}
 	f.arrive(t, []byte("last"))
 	f.arrive(t, []byte("untaken"))
 	r, s := must(f.RecvBuffer(t.Context()))(t), must(f.SendBuffer(t.Context()))(t)

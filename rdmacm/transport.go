@@ -82,8 +82,8 @@ func (t *Transport) add() error {
 	return nil
 }
 
-// know notes a connection's queue pair.
-func (t *Transport) know(c *Conn) {
+// addQP notes a connection's queue pair.
+func (t *Transport) addQP(c *Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.conns == nil {

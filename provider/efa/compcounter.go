@@ -27,8 +27,8 @@ func (c *context) NewCompCounter(cmd ioctl.CompCntrCreate) (provider.CompCounter
 		return nil, err
 	}
 	k := &compCounter{mem}
-	cmd.EfaCompBuffer(k.place(false))
-	cmd.EfaErrBuffer(k.place(true))
+	cmd.EfaCompBuffer(k.buffer(false))
+	cmd.EfaErrBuffer(k.buffer(true))
 	return k, nil
 }
 
@@ -40,8 +40,8 @@ func (k *compCounter) word(failed bool) *uint64 {
 	return (*uint64)(unsafe.Pointer(&k.mem[at]))
 }
 
-// place returns the kernel's description of a word.
-func (k *compCounter) place(failed bool) uapi.IbUverbsBufferDesc {
+// buffer returns the kernel's description of a word.
+func (k *compCounter) buffer(failed bool) uapi.IbUverbsBufferDesc {
 	return uapi.IbUverbsBufferDesc{
 		Type: uint32(uapi.IB_UVERBS_BUFFER_TYPE_VA), Addr: uint64(uintptr(unsafe.Pointer(k.word(failed)))), Length: counterSize,
 	}

@@ -118,9 +118,9 @@ func (q *cq) ready(r *cqRing) (*cqe, bool) {
 	return e, (e.head()>>cqePhaseShift^round)&1 != 0
 }
 
-// see moves seen past the completions that have arrived, up to 16, with one barrier for all of
+// advanceSeen moves seen past the completions that have arrived, up to 16, with one barrier for all of
 // them. The caller has seen the first.
-func (q *cq) see(r *cqRing) {
+func (q *cq) advanceSeen(r *cqRing) {
 	const most = 16
 	ahead := *r
 	for ahead.next++; ahead.next-r.next < most; ahead.next++ {
@@ -178,7 +178,7 @@ func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) 
 			continue
 		}
 		if mmio.LoadsReorder && r.next == r.seen {
-			q.see(r)
+			q.advanceSeen(r)
 		}
 		idle = 0
 		why := past
@@ -249,7 +249,7 @@ func (q *cq) convert(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 		}
 		req := p.sq.find(number)
 		if req == nil {
-			if p.sq.past(number) {
+			if p.sq.fromPrevious(number) {
 				return past
 			}
 			return unknownRequest
@@ -289,7 +289,7 @@ func (q *cq) convert(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 		}
 		req := p.rq.find(number)
 		if req == nil {
-			if p.rq.past(number) {
+			if p.rq.fromPrevious(number) {
 				return past
 			}
 			return unknownRequest
@@ -301,7 +301,7 @@ func (q *cq) convert(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 	}
 	q.last = p
 	if status := uint8(word >> cqeStatusShift); status != statusOK {
-		wc.Status, wc.VendorErr = uint32(meaning(status)), uint32(status)
+		wc.Status, wc.VendorErr = uint32(statusOf(status)), uint32(status)
 		wc.Flags, wc.Ex = 0, 0
 	}
 	if ex != nil && wc.Status == uint32(uapi.IB_WC_SUCCESS) {
@@ -314,8 +314,8 @@ func (q *cq) convert(e *cqe, wc *provider.WC, ex *provider.WCEx) outcome {
 	return reported
 }
 
-// meaning translates the status of a completion.
-func meaning(status uint8) uapi.IbWcStatus {
+// statusOf translates the status of a completion.
+func statusOf(status uint8) uapi.IbWcStatus {
 	switch status {
 	case statusOK:
 		return uapi.IB_WC_SUCCESS

@@ -100,7 +100,7 @@ func (q *qp) put(wr *provider.SendWR) error {
 		return provider.ErrRemoteQPN
 	}
 	if uint32(wr.Opcode) > maxOp || s.ops[wr.Opcode].control == 0 {
-		return q.refused(wr.Opcode)
+		return q.opError(wr.Opcode)
 	}
 	o := &s.ops[wr.Opcode]
 	if wr.Inline != nil && !o.inline {
@@ -195,8 +195,8 @@ func (q *qp) operations() (ops [maxOp + 1]operation) {
 	return ops
 }
 
-// refused returns the error for an operation that the QP lacks.
-func (q *qp) refused(op uapi.IbUverbsWrOpcode) error {
+// opError returns the error for an operation that the QP lacks.
+func (q *qp) opError(op uapi.IbUverbsWrOpcode) error {
 	switch op {
 	case uapi.IB_UVERBS_WR_RDMA_READ, uapi.IB_UVERBS_WR_RDMA_WRITE, uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM:
 		if q.srd {

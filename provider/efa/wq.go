@@ -114,8 +114,8 @@ func (r *requests) find(number uint16) *slot {
 	return &r.slots[i]
 }
 
-// past reports whether a request number belongs to the previous QP with this QP's number.
-func (r *requests) past(number uint16) bool {
+// fromPrevious reports whether a request number belongs to the previous QP with this QP's number.
+func (r *requests) fromPrevious(number uint16) bool {
 	mask := ^uint16(0) << r.shift
 	return r.reused && mask != 0 && number&mask == r.generation-1<<r.shift
 }

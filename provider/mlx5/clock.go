@@ -103,9 +103,9 @@ func (w *wall) read() (t wallTime) {
 	}
 }
 
-// of returns the time at a value of the counter, which may be before or after the page's
+// timeAt returns the time at a value of the counter, which may be before or after the page's
 // state. It is the zero time if the page is empty, as after the device's removal.
-func (t *wallTime) of(cycles uint64) time.Time {
+func (t *wallTime) timeAt(cycles uint64) time.Time {
 	if t.mult == 0 {
 		return time.Time{}
 	}

@@ -179,7 +179,7 @@ func (q *cq) forget(gone *resource) {
 	for i := end; i != q.next; {
 		i--
 		e := q.at(i)
-		if q.about(e, gone) {
+		if q.belongsTo(e, gone) {
 			if s, at := gone.srq, e.Load().Counter(); s != nil && isReceive(e.Load().Opcode()) && int(at) < len(s.ids) {
 				q.freed.add(s, at)
 			}
@@ -196,9 +196,9 @@ func (q *cq) forget(gone *resource) {
 	}
 }
 
-// about reports whether a CQE belongs to r. The receives of a QP whose SRQ matches tags
+// belongsTo reports whether a CQE belongs to r. The receives of a QP whose SRQ matches tags
 // belong to the SRQ.
-func (q *cq) about(e *wqe.CQE, r *resource) bool {
+func (q *cq) belongsTo(e *wqe.CQE, r *resource) bool {
 	if !q.v1 {
 		return e.QPN() == r.number && !(r.qp != nil && r.srq != nil && r.srq.tags != nil && !isRequester(e.Load().Opcode()))
 	}

@@ -25,7 +25,7 @@ func (c *context) UseRegisters(n int) { c.uars.maxDedicated = n }
 // Describe returns the queues' memory.
 func (q *qp) Describe() driverapi.MLX5QP {
 	x := driverapi.MLX5QP{
-		Record: unsafe.Pointer(q.record), Recvs: first(q.rq.ring), Sends: first(q.sq.ring),
+		Record: unsafe.Pointer(q.record), Recvs: ringStart(q.rq.ring), Sends: ringStart(q.sq.ring),
 		SendBlocks: uint32(len(q.sq.ring) / wqe.BlockSegs), Receives: uint32(len(q.rq.ids)), Index: q.resource.number,
 	}
 	if x.Receives > 0 {
@@ -52,13 +52,13 @@ func (s *srq) Describe() driverapi.MLX5SRQ {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return driverapi.MLX5SRQ{
-		Record: unsafe.Pointer(s.record), WQEs: first(s.ring),
+		Record: unsafe.Pointer(s.record), WQEs: ringStart(s.ring),
 		Count: uint32(len(s.ids)), Size: wqe.SegmentSize << s.shift, Head: uint32(s.head), Tail: uint32(s.tail), Number: s.number,
 	}
 }
 
-// first returns the start of a ring, or nil if there is no ring.
-func first(ring []wqe.Segment) unsafe.Pointer {
+// ringStart returns the start of a ring, or nil if there is no ring.
+func ringStart(ring []wqe.Segment) unsafe.Pointer {
 	if len(ring) == 0 {
 		return nil
 	}

@@ -26,8 +26,8 @@ func (q *qp) SetECE(options uint32) bool {
 	return true
 }
 
-// answered records the options in the response to a change of state.
-func (e *ece) answered(resp *uapi.Mlx5IbModifyQpResp) {
+// setResponse records the options in the response to a change of state.
+func (e *ece) setResponse(resp *uapi.Mlx5IbModifyQpResp) {
 	if e.asked != 0 {
 		e.options, e.asked = resp.EceOptions, 0
 	}

@@ -18,7 +18,7 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	defer q.freed.publish()
 	for seen := q.next; n < len(wc) && q.head().Load().Ready(q.lap); {
 		if mmio.LoadsReorder && int32(q.next-seen) >= 0 {
-			seen = q.see(q.next, len(wc)-n)
+			seen = q.advanceSeen(q.next, len(wc)-n)
 		}
 		if q.head().Load().Compressed() {
 			q.expandAt(q.next)
@@ -47,7 +47,7 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 			if q.realTime {
 				x.WallClock = time.Unix(int64(at>>32), int64(uint32(at)))
 			} else if q.fields&provider.FieldWallClock != 0 {
-				x.WallClock = wall.of(at)
+				x.WallClock = wall.timeAt(at)
 			}
 			if x.Opcode&uint32(uapi.IB_WC_RECV) != 0 {
 				if q.fields&provider.FieldFlowTag != 0 && q.steered(x.QPNum) {

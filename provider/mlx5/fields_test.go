@@ -41,13 +41,13 @@ func TestWallTime(t *testing.T) {
 	} {
 		w := wall{mem: clockPage(uapi.IbUverbsClockInfo{Sign: 4, Nsec: base, Cycles: tt.last, Frac: tt.frac, Mult: 160, Shift: 6, Mask: mask})}
 		at := w.read()
-		if got := at.of(tt.cycles).UnixNano() - base; got != tt.want {
+		if got := at.timeAt(tt.cycles).UnixNano() - base; got != tt.want {
 			t.Errorf("%s: %d ns, want %d", name, got, tt.want)
 		}
 	}
 	w := wall{mem: make([]byte, 4096)}
-	if at := w.read(); !at.of(5).IsZero() {
-		t.Errorf("an empty page says %v", at.of(5))
+	if at := w.read(); !at.timeAt(5).IsZero() {
+		t.Errorf("an empty page says %v", at.timeAt(5))
 	}
 	if new(wall).open(nil) {
 		t.Error("a page that the kernel doesn't offer")

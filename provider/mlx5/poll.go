@@ -18,8 +18,8 @@ type credit struct {
 	sendsDone, recvsDone uint32
 }
 
-// settle reports the credit to the queues of the last resource.
-func (q *cq) settle() {
+// creditQueues reports the credit to the queues of the last resource.
+func (q *cq) creditQueues() {
 	if q.credit.sends {
 		memorder.StoreRelease(&q.last.qp.sq.done, q.credit.sendsDone)
 	}
@@ -50,7 +50,7 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 		s, done := &r.qp.sq, uint32(0)
 		for seen := i; tail.PlainSend(lap); {
 			if mmio.LoadsReorder && i == seen {
-				seen = q.see(i, len(wc)-n)
+				seen = q.advanceSeen(i, len(wc)-n)
 			}
 			if e.UserIndex() != r.number {
 				break
@@ -82,9 +82,9 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 	return n + m, err
 }
 
-// see returns the end of the CQEs that the device has written from index i on, up to n,
+// advanceSeen returns the end of the CQEs that the device has written from index i on, up to n,
 // with one barrier for all of them. The caller has seen the first.
-func (q *cq) see(i uint32, n int) uint32 {
+func (q *cq) advanceSeen(i uint32, n int) uint32 {
 	end := i + 1
 	for ; int(end-i) < n && q.at(end).Load().Ready(q.round(end)); end++ {
 	}
@@ -165,7 +165,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 			break
 		}
 		if mmio.LoadsReorder && !one && i == seen {
-			seen = q.see(i, len(wc)-n)
+			seen = q.advanceSeen(i, len(wc)-n)
 		}
 		i++
 		if tail.Compressed() {
@@ -193,7 +193,7 @@ func (q *cq) poll(wc []provider.WC, after, one bool) (int, error) {
 	if i == q.next {
 		return 0, err
 	}
-	q.settle()
+	q.creditQueues()
 	if !one {
 		q.freed.publish()
 	}
@@ -247,7 +247,7 @@ func (q *cq) find(e *wqe.CQE, requester bool) *resource {
 		return r // an XRC SRQ: not cached, because requesters must not find it
 	}
 	if r != q.last {
-		q.settle()
+		q.creditQueues()
 		q.last = r
 	}
 	return r

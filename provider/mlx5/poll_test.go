@@ -300,7 +300,7 @@ func TestOneBarrierForAll(t *testing.T) {
 		n    int
 		want uint32
 	}{{first, 1, first + 1}, {first, 3, first + 3}, {first, 100, first + written}, {first + 4, 100, first + written}} {
-		if got := c.see(tt.from, tt.n); got != tt.want {
+		if got := c.advanceSeen(tt.from, tt.n); got != tt.want {
 			t.Errorf("from %d, up to %d: to %d, want %d", tt.from, tt.n, got, tt.want)
 		}
 	}

@@ -108,7 +108,7 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 		return err
 	}
 	q.sq.record, q.rq.record = q.record, q.record
-	if err = q.place(recv, send); err != nil {
+	if err = q.allocate(recv, send); err != nil {
 		return err
 	}
 	req.SqBufAddr = q.sendBuf.addr()
@@ -140,9 +140,9 @@ func (q *qp) prepare(req *uapi.Mlx5IbCreateQp) (err error) {
 	return nil
 }
 
-// place allocates the memory for queues of these sizes: the receives, the sends, and the
+// allocate allocates the memory for queues of these sizes: the receives, the sends, and the
 // records of both. The send queue of a raw packet QP is separate.
-func (q *qp) place(recv, send int) (err error) {
+func (q *qp) allocate(recv, send int) (err error) {
 	blocks, recvs := send/wqe.BlockSize, 0
 	if recv > 0 {
 		recvs = int(q.rq.mask) + 1
@@ -372,7 +372,7 @@ func (q *qp) LimitBurst(cmd ioctl.WriteExModifyQp, burst uint32, packet uint16) 
 func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	// The kernel creates a DCT at the move to RTR.
 	if q.late != nil && (!q.target || to == uapi.IB_QPS_RTR) {
-		q.ece.answered(q.late)
+		q.ece.setResponse(q.late)
 	}
 	q.reset = to == uapi.IB_QPS_RESET
 	switch to {
