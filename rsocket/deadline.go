@@ -31,7 +31,7 @@ func (d *deadline) set(t time.Time) {
 	case t.IsZero():
 		d.past.Store(false)
 	case left <= 0:
-		d.come()
+		d.expire()
 	default:
 		d.past.Store(false)
 		d.at = time.Now().Add(left)
@@ -48,17 +48,17 @@ func (d *deadline) tick() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.at.IsZero() && !time.Now().Before(d.at) {
-		d.come()
+		d.expire()
 	}
 }
 
-func (d *deadline) come() {
+func (d *deadline) expire() {
 	d.past.Store(true)
-	d.rouse()
+	d.signal()
 }
 
-// rouse wakes the waiter.
-func (d *deadline) rouse() {
+// signal wakes the waiter.
+func (d *deadline) signal() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // a wakeup is pending already

@@ -88,7 +88,7 @@ func TestRestWithoutPlace(t *testing.T) {
 	c.mu.Lock()
 	c.out.ended = true
 	c.mu.Unlock()
-	c.end.deadline.rouse()
+	c.end.deadline.signal()
 	if err := <-finished; err != nil {
 		t.Error(err)
 	}

@@ -132,15 +132,15 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 
 // SetDeadline sets the deadline of Accept. A zero t stands for none.
 func (l *Listener) SetDeadline(t time.Time) error {
-	if err := l.over(); err != nil {
+	if err := l.ended(); err != nil {
 		return l.opErr("set", err)
 	}
 	l.due.set(t)
 	return nil
 }
 
-// over returns why the listener has ended, or nil.
-func (l *Listener) over() error {
+// ended returns why the listener has ended, or nil.
+func (l *Listener) ended() error {
 	if l.closed.Load() {
 		return net.ErrClosed
 	}
@@ -167,7 +167,7 @@ func (l *Listener) AcceptConn() (*Conn, error) {
 	l.accepting.Lock()
 	defer l.accepting.Unlock()
 	for {
-		if err := l.over(); err != nil {
+		if err := l.ended(); err != nil {
 			return nil, l.opErr("accept", err)
 		}
 		if l.due.past.Load() {
@@ -200,9 +200,9 @@ func (l *Listener) serve() {
 			_ = e.SyncID.Close() // rejects the client
 			continue
 		}
-		h := l.begin()
+		h := l.beginHandshake()
 		l.tasks.Go(func() {
-			c := l.shake(h, e)
+			c := l.handshake(h, e)
 			close(h.done)
 			h.end()
 			if c != nil {
@@ -212,8 +212,8 @@ func (l *Listener) serve() {
 	}
 }
 
-// begin makes room for a handshake.
-func (l *Listener) begin() *handshake {
+// beginHandshake makes room for a handshake.
+func (l *Listener) beginHandshake() *handshake {
 	if len(l.recent) == cap(l.recent) {
 		oldest := <-l.recent
 		timer := time.NewTimer(time.Until(oldest.began.Add(courtesy)))
@@ -231,8 +231,8 @@ func (l *Listener) begin() *handshake {
 	return h
 }
 
-// shake turns a request into a connection. If it fails, it returns nil, and the client is rejected.
-func (l *Listener) shake(h *handshake, e *rdmacm.Event) *Conn {
+// handshake turns a request into a connection. If it fails, it returns nil, and the client is rejected.
+func (l *Listener) handshake(h *handshake, e *rdmacm.Event) *Conn {
 	c, err := l.answer(h.ctx, e)
 	if err == nil {
 		return c
@@ -284,12 +284,12 @@ func (l *Listener) answer(ctx context.Context, e *rdmacm.Event) (*Conn, error) {
 	}
 	c, err := newConn(id, l.o)
 	if err != nil {
-		return nil, own(err)
+		return nil, thisSide(err)
 	}
 	c.setPeer(&d)
 	c.out.blocked = c.iwarp != nil
 	if err = id.Accept(ctx, c.param()); err == nil {
-		err = own(c.establish())
+		err = thisSide(c.establish())
 	}
 	if err != nil {
 		_ = c.release()
@@ -298,8 +298,8 @@ func (l *Listener) answer(ctx context.Context, e *rdmacm.Event) (*Conn, error) {
 	return c, nil
 }
 
-// own marks a failure as this side's, unless the client has left.
-func own(err error) error {
+// thisSide marks a failure as this side's, unless the client has left.
+func thisSide(err error) error {
 	if err == nil || errors.Is(err, rdmacm.ErrDisconnected) {
 		return err
 	}

@@ -42,7 +42,7 @@ func (s *side) spun(vain bool) {
 // signal wakes the waiter.
 func (s *side) signal() {
 	if s.waiting.Load() {
-		s.deadline.rouse()
+		s.deadline.signal()
 	}
 }
 

@@ -198,7 +198,7 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 	if len(grh) < GRHLen {
 		return AHAttr{}, invalid(op, "the GRH has %d bytes, not 40", len(grh))
 	}
-	dst, v2, err := a.answer([GRHLen]byte(grh))
+	dst, v2, err := a.setReply([GRHLen]byte(grh))
 	if err != nil {
 		return AHAttr{}, invalid(op, "%v", err)
 	}
@@ -219,9 +219,9 @@ func (d *Device) AHAttrFromWC(wc *WC, grh []byte, port int) (AHAttr, error) {
 // ecn is the mask of a traffic class's congestion notification bits.
 const ecn = 3
 
-// answer sets the path of the reply to a message with this header. It returns the message's
+// setReply sets the path of the reply to a message with this header. It returns the message's
 // destination GID, and whether the message came over RoCE v2.
-func (a *AHAttr) answer(grh [GRHLen]byte) (dst GID, v2 bool, err error) {
+func (a *AHAttr) setReply(grh [GRHLen]byte) (dst GID, v2 bool, err error) {
 	if ip := grh[20:]; isIPv4(grh) {
 		a.TrafficClass, a.HopLimit = ip[1]&^ecn, ip[8]
 		a.DGID = gidFromIPv4([4]byte(ip[12:16]))

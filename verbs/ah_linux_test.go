@@ -64,7 +64,7 @@ func TestAnswer(t *testing.T) {
 		"IPv6 with TCP":                  {grh: strings.Replace(ipv6, "00641140", "00640640", 1), err: "protocol 6"},
 	} {
 		var a AHAttr
-		dst, v2, err := a.answer(grhOf(t, tt.grh))
+		dst, v2, err := a.setReply(grhOf(t, tt.grh))
 		if tt.err == "any" {
 			if isIPv4(grhOf(t, tt.grh)) {
 				t.Errorf("%s: it is taken for IPv4", name)

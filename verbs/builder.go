@@ -186,13 +186,13 @@ func (b *SendBuilder) add(one *SendWR) {
 	b.put++
 }
 
-// quick adds a request of a usual kind. The opcode and the immediate are one argument, so
+// addUsual adds a request of a usual kind. The opcode and the immediate are one argument, so
 // that all arguments fit in registers.
-func (b *SendBuilder) quick(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
+func (b *SendBuilder) addUsual(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
 	n := uint(b.n)
 	if n >= shorts {
-		if !b.proceed() {
-			b.long(op, wrid, flags, remote, sge)
+		if !b.reserveShort() {
+			b.addLong(op, wrid, flags, remote, sge)
 			return
 		}
 		n = 0
@@ -207,8 +207,8 @@ func (b *SendBuilder) quick(op opImm, wrid uint64, flags SendFlags, remote Remot
 // An opImm has an Opcode in the lower half, and an immediate in the upper half.
 type opImm uint64
 
-// proceed makes room for short requests. It reports whether the next one may be short.
-func (b *SendBuilder) proceed() bool {
+// reserveShort makes room for short requests. It reports whether the next one may be short.
+func (b *SendBuilder) reserveShort() bool {
 	if b.n != shorts {
 		return false
 	}
@@ -216,8 +216,8 @@ func (b *SendBuilder) proceed() bool {
 	return true
 }
 
-// long is quick without the short path.
-func (b *SendBuilder) long(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
+// addLong is addUsual without the short path.
+func (b *SendBuilder) addLong(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
 	data := [1]SGE{sge}
 	wr := SendWR{WRID: wrid, Opcode: Opcode(uint32(op)), Flags: flags, Remote: remote, Imm: uint32(op >> 32)}
 	if sge.Length != 0 {
@@ -239,29 +239,29 @@ func (b *SendBuilder) Add(wr SendWR) {
 
 // Send adds a send (ibv_wr_send).
 func (b *SendBuilder) Send(wrid uint64, flags SendFlags, data SGE) {
-	b.quick(opImm(OpSend), wrid, flags, Remote{}, data)
+	b.addUsual(opImm(OpSend), wrid, flags, Remote{}, data)
 }
 
 // SendImm adds a send with immediate (ibv_wr_send_imm).
 func (b *SendBuilder) SendImm(wrid uint64, flags SendFlags, imm uint32, data SGE) {
-	b.quick(opImm(OpSendImm)|opImm(imm)<<32, wrid, flags, Remote{}, data)
+	b.addUsual(opImm(OpSendImm)|opImm(imm)<<32, wrid, flags, Remote{}, data)
 }
 
 // RDMAWrite adds a write (ibv_wr_rdma_write).
 func (b *SendBuilder) RDMAWrite(wrid uint64, flags SendFlags, to Remote, data SGE) {
-	b.quick(opImm(OpRDMAWrite), wrid, flags, to, data)
+	b.addUsual(opImm(OpRDMAWrite), wrid, flags, to, data)
 }
 
 // RDMAWriteImm adds a write with immediate (ibv_wr_rdma_write_imm).
 func (b *SendBuilder) RDMAWriteImm(wrid uint64, flags SendFlags, to Remote, imm uint32, data SGE) {
-	b.quick(opImm(OpRDMAWriteImm)|opImm(imm)<<32, wrid, flags, to, data)
+	b.addUsual(opImm(OpRDMAWriteImm)|opImm(imm)<<32, wrid, flags, to, data)
 }
 
 // RDMARead adds a read into data (ibv_wr_rdma_read).
 func (b *SendBuilder) RDMARead(wrid uint64, flags SendFlags, from Remote, data SGE) {
 	if b.qp.typ == RC {
-		b.quick(opImm(OpRDMARead), wrid, flags, from, data)
+		b.addUsual(opImm(OpRDMARead), wrid, flags, from, data)
 	} else {
-		b.long(opImm(OpRDMARead), wrid, flags, from, data)
+		b.addLong(opImm(OpRDMARead), wrid, flags, from, data)
 	}
 }

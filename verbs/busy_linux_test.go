@@ -190,7 +190,7 @@ func TestOpenedIsKept(t *testing.T) {
 		d, k := openFake(t)
 		makeFakes(t, d)
 		k.answerTo("query_device", refuse(unix.EIO))
-		d.lost()
+		d.isGone()
 		<-d.events.ended
 		device = weak.Make(d)
 	}()

@@ -27,7 +27,7 @@ type CQ struct {
 	waiters atomic.Int32  // goroutines in PollWait
 	events  atomic.Uint32 // the number of events so far
 	overran atomic.Bool   // EventCQErr was delivered; the queue itself doesn't show an overrun
-	silent  atomic.Bool   // there will be no more completions: see silence
+	silent  atomic.Bool   // there will be no more completions: see ended
 
 	ex           provider.ExPoller // prov, if CQOptions.Fields isn't 0
 	pollWaitOnly bool              // CQOptions had no channel: only PollWait arms the CQ
@@ -268,7 +268,7 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 		cq.mu.Unlock()
 		return 0, errPollClosed
 	}
-	silence := cq.silence()
+	ended := cq.ended()
 	n, err := cq.prov.Poll(as[provider.WC](wc))
 	if n > 0 {
 		polled()
@@ -280,11 +280,11 @@ func (cq *CQ) poll(wc []WC) (int, error) {
 	case err != nil:
 		return 0, pollErr(err)
 	}
-	return 0, silence
+	return 0, ended
 }
 
-// silence returns why the CQ will get no more completions, or nil if it may get some.
-func (cq *CQ) silence() error {
+// ended returns why the CQ will get no more completions, or nil if it may get some.
+func (cq *CQ) ended() error {
 	switch {
 	case cq.overran.Load():
 		return errPollOverran

@@ -110,7 +110,7 @@ func openError(d *DeviceInfo, err error) error {
 
 // start finds the provider and creates the context.
 func (d *Device) start(context func(*Device, *provider.Provider) error) error {
-	p, err := d.match()
+	p, err := d.findProvider()
 	if err != nil {
 		return err
 	}

@@ -205,7 +205,7 @@ func openFirst(devs []*DeviceInfo, open func(*DeviceInfo) (*Device, error)) (*De
 // find returns the device that matches the selector, or all devices for an empty one.
 func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	if len(devs) == 0 {
-		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, hint: t.whyNone()}
+		return nil, &OpError{Op: "open device", Object: selector, Err: ErrNoDevice, hint: t.noDeviceHint()}
 	}
 	if selector == "" {
 		return devs, nil
@@ -230,8 +230,8 @@ func (t tree) find(devs []*DeviceInfo, selector string) ([]*DeviceInfo, error) {
 	}
 }
 
-// whyNone returns a hint for an empty list of devices.
-func (t tree) whyNone() string {
+// noDeviceHint returns a hint for an empty list of devices.
+func (t tree) noDeviceHint() string {
 	if names := t.kernelDevices(); len(names) > 0 {
 		return "the kernel has " + strings.Join(names, ", ") + ", but nothing in " + t.sys +
 			"/class/infiniband_verbs: load the kernel module ib_uverbs"

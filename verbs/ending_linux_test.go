@@ -145,7 +145,7 @@ func TestLostAsks(t *testing.T) {
 			}
 			return tt.errno
 		})
-		if got := d.lost(); got != tt.want || asked != 1 {
+		if got := d.isGone(); got != tt.want || asked != 1 {
 			t.Errorf("%v: lost %t, asked %d times", tt.errno, got, asked)
 		}
 	}

@@ -104,7 +104,7 @@ func (s GIDSelector) match(e GIDEntry) bool {
 func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	best := -1
 	for i, e := range t {
-		if s.match(e) && (best < 0 || e.reach() > t[best].reach()) {
+		if s.match(e) && (best < 0 || e.rank() > t[best].rank()) {
 			best = i
 		}
 	}
@@ -125,8 +125,8 @@ func (t GIDTable) Find(s GIDSelector) (GIDEntry, error) {
 	return GIDEntry{}, err
 }
 
-// reach returns a rank that grows with the distance that the entry's packets can go.
-func (e GIDEntry) reach() int {
+// rank returns a rank that grows with the distance that the entry's packets can go.
+func (e GIDEntry) rank() int {
 	n := 4 * int(e.Type)
 	switch {
 	case e.GID.IsIPv4Mapped():

@@ -29,7 +29,7 @@ func (cq *CQ) pollEx(wc []WCEx) (int, error) {
 	if cq.ex == nil {
 		return 0, errPollPlain
 	}
-	silence := cq.silence()
+	ended := cq.ended()
 	n, err := cq.ex.PollEx(as[provider.WCEx](wc))
 	switch {
 	case n > 0:
@@ -38,7 +38,7 @@ func (cq *CQ) pollEx(wc []WCEx) (int, error) {
 	case err != nil:
 		return 0, pollErr(err)
 	}
-	return 0, silence
+	return 0, ended
 }
 
 var errPollPlain = invalid("poll CQ", "the CQ was made without CQOptions.Fields")

@@ -70,6 +70,7 @@ func lacking(op string, what error) error {
 	return opErr(op, "", fmt.Errorf("%w: %w", ErrNotSupported, what))
 }
 
+// wrap returns the error of this package for a provider's error.
 func (r refusals) wrap(err error) error {
 	if err == nil {
 		return nil

@@ -28,8 +28,8 @@ var imported = []struct {
 
 var errNoProvider = fmt.Errorf("%w: this program has no provider for the device's driver", ErrNotSupported)
 
-// match returns the provider for the device's driver.
-func (d *Device) match() (*provider.Provider, error) {
+// findProvider returns the provider for the device's driver.
+func (d *Device) findProvider() (*provider.Provider, error) {
 	for _, p := range providers() {
 		if ok, err := d.hasDriver(p.Driver); ok || err != nil {
 			return p, err

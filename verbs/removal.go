@@ -57,14 +57,14 @@ func (d *Device) deviceGone() {
 // explain marks an error of the kernel that the device's removal has caused. After a removal,
 // uverbs returns EIO. But drivers also return EIO when a device fails a single command.
 func (d *Device) explain(err error) error {
-	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && d.lost() {
+	if (errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV)) && !errors.Is(err, ErrDeviceRemoved) && d.isGone() {
 		return &removedError{err}
 	}
 	return err
 }
 
-// lost reports whether the device is gone. It runs QUERY_DEVICE, for which uverbs needs no driver.
-func (d *Device) lost() bool {
+// isGone reports whether the device is gone. It runs QUERY_DEVICE, for which uverbs needs no driver.
+func (d *Device) isGone() bool {
 	if d.removal.gone.Load() {
 		return true
 	}
