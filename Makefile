@@ -14,7 +14,7 @@ export CGO_ENABLED := 0
 # The files may belong to another user, whose git repository git does not read.
 export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
-KERNELS = $(shell awk '/^[^\#]/ && $$1 != "newest" { print $$1 }' tests/vm/kernels)
+KERNELS = $(shell awk '/^[^\#]/ && $$1 != "newest" { print $$1 }' rig/kernels)
 
 # 1: test-all also runs the tests that have passed with everything as it is.
 COUNT := 0
@@ -32,9 +32,9 @@ help: ## this text
 
 .PHONY: demo
 demo: go ## in a minute: Go and C exchange messages over RDMA in a VM; every verb shown
-	@tests/vm/setup $(GETTERS)
+	@rig/setup $(GETTERS)
 	@$(MAKE) -j2 build demo-setup
-	@tests/vm/run -d rxe -t 180 -- demo/run
+	@rig/run -d rxe -t 180 -- demo/run
 
 .PHONY: test
 test: go test-setup ## what finds most, on the host and on Linux 6.1
@@ -60,7 +60,7 @@ test-kernels: go test-setup ## the tests that need a device, on every kernel of 
 
 .PHONY: bench
 bench: go ## Go beside C in one boot, and what a post and a poll cost
-	@tests/vm/setup $(BENCHERS)
+	@rig/setup $(BENCHERS)
 	@tests/bench/run
 	$(heading) 'instructions'
 	@tests/bench/counted/run
@@ -96,12 +96,12 @@ go:
 # Apart from `build`, so that both can go on at once.
 .PHONY: demo-setup
 demo-setup:
-	@tests/vm/setup
-	@tests/vm/setup $(PEERS)
-	@tests/vm/kernel 6.1 >/dev/null
+	@rig/setup
+	@rig/setup $(PEERS)
+	@rig/kernel 6.1 >/dev/null
 
 .PHONY: test-setup
 test-setup:
-	@tests/vm/setup
-	@tests/vm/setup $(GETTERS)
-	@tests/vm/setup $$(go run ./tests/runner -packages)
+	@rig/setup
+	@rig/setup $(GETTERS)
+	@rig/setup $$(go run ./tests/runner -packages)

@@ -16,8 +16,8 @@ type Kind string
 const (
 	RXE  Kind = "rxe"  // Soft-RoCE: an Ethernet port, addressed by GID
 	SIW  Kind = "siw"  // soft-iWARP: an Ethernet port, addressed through the connection manager
-	EFA  Kind = "efa"  // Amazon's EFA, or its model in tests/efa: a port of its own kind, addressed by GID
-	MLX5 Kind = "mlx5" // ConnectX, or its model in tests/hca: an InfiniBand port, addressed by LID, or an Ethernet port
+	EFA  Kind = "efa"  // Amazon's EFA, or its model in rig/efa: a port of its own kind, addressed by GID
+	MLX5 Kind = "mlx5" // ConnectX, or its model in rig/connectx: an InfiniBand port, addressed by LID, or an Ethernet port
 
 	Verbstest Kind = "verbstest" // package verbstest's: an Ethernet port, addressed by GID
 )

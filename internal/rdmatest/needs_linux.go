@@ -74,7 +74,7 @@ func TwoGuests(n *Needs) { n.Guests = 2 }
 // repeat it with another release of rdma-core.
 func Peers(n *Needs) { n.Peers = true }
 
-// Profiles declares that the rig can repeat the test on adapters of any profile of tests/hca.
+// Profiles declares that the rig can repeat the test on adapters of any profile of rig/connectx.
 func Profiles(n *Needs) { n.Profile = true }
 
 // Mixed runs the test in a guest with more than two adapters, of several profiles. ProfileVariable has their

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/goverbs/goverbs/internal/rdmatest/ownrace"
 )
 
 // A Process is a program that a test has started. It is killed at the end of the test.
@@ -142,7 +140,7 @@ func ListeningCM(t testing.TB, space string, port uint16) bool {
 // race in rdma-core's program.
 func (p *Process) OK() bool {
 	state := p.Wait()
-	_, is := ownrace.Of(p.cmd.Args, state.ExitCode(), p.Said())
+	_, is := ownRace(p.cmd.Args, state.ExitCode(), p.Said())
 	return is || state.Success()
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A logLine is a line of the rig's HCAs' log. tests/hca/README.md describes it.
+// A logLine is a line of the rig's HCAs' log. rig/connectx/README.md describes it.
 type logLine struct {
 	HCA       int
 	Event     string

@@ -14,7 +14,7 @@
 //
 // The tests are those on the host: of the package, and those that testedBy lists.
 // -survivors runs them for the mutants that survived, or with -rig those that need a
-// device, in the virtual machines of tests/vm: the packages that inRig lists, as in a quick
+// device, in the virtual machines of rig: the packages that inRig lists, as in a quick
 // run of tests/runner. A virtual machine boots once for many mutants.
 //
 // -own and -skip make a first look quick, -only picks some files of the same list.
@@ -132,7 +132,7 @@ func mutate(ctx context.Context, o options) error {
 	if err := os.Chmod(dir, 0o755); err != nil { // programs also run as other users
 		return err
 	}
-	r := &runner{code: c, dir: dir, own: o.own, skip: o.skip, inRig: o.rig, vm: "tests/vm/run"}
+	r := &runner{code: c, dir: dir, own: o.own, skip: o.skip, inRig: o.rig, vm: "rig/run"}
 	if err := r.prepare(mutants); err != nil {
 		return err
 	}

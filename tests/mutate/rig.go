@@ -19,7 +19,7 @@ import (
 )
 
 // inRig lists, for the packages below a folder, the tests that find their mistakes on
-// devices: for each device, named as for tests/vm/run, the folders of tests/device, those
+// devices: for each device, named as for rig/run, the folders of tests/device, those
 // that tell most first. The first entry that fits counts.
 var inRig = []struct {
 	folder string

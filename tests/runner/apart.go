@@ -12,14 +12,15 @@ import (
 	"strings"
 )
 
-// An apart suite runs Debian's programs on the rig's adapters, and no code of the library. It can
-// only fail after a change to these programs or the rig. A run of all suites therefore skips it as long as
+// An apart suite runs the rig's own tests, or Debian's programs on the rig's adapters, and no code of the
+// library. It can only fail after a change to these programs or the rig. A run of all suites therefore skips it as long as
 // the file apartFile has their hash: then the suite has passed with the present state.
 type apart struct {
 	script   string
+	host     bool     // it boots no guest, and runs none of Debian's programs
 	kernel   string   // "": the kernel of the run
-	programs []string // Go programs that emulate the adapters or run in the guest
-	folders  []string // with everything else that it runs
+	programs []string // of the rig's module, which emulate the adapters or run in the guest
+	folders  []string // with everything else that it runs, besides the rig's scripts
 }
 
 const apartFile = "tests/runner/apart"
@@ -49,37 +50,45 @@ func (a apart) run(r *runner, s suite) {
 
 // hash returns the hash of everything that the suite runs.
 func (a apart) hash(r *runner) (string, error) {
-	kernel := a.kernel
-	if kernel == "" {
-		kernel = r.kernel
-	}
-	release, err := exec.Command("tests/vm/kernel", kernel).Output()
-	if err != nil {
-		return "", fmt.Errorf("tests/vm/kernel %s: %w", kernel, err)
-	}
 	var list []string
 	if len(a.programs) > 0 {
+		var err error
 		if list, err = sources(a.programs...); err != nil {
 			return "", err
 		}
 	}
-	more, err := trees(append(a.folders, "tests/vm")...)
+	more, err := trees(a.folders...)
 	if err != nil {
 		return "", err
+	}
+	if a.host {
+		return hashOf(a.script, r.cache.files.hashAll(slices.Concat(list, more))), nil
+	}
+	ours, err := scripts()
+	if err != nil {
+		return "", err
+	}
+	kernel := a.kernel
+	if kernel == "" {
+		kernel = r.kernel
+	}
+	release, err := exec.Command("rig/kernel", kernel).Output()
+	if err != nil {
+		return "", fmt.Errorf("rig/kernel %s: %w", kernel, err)
 	}
 	here, err := exec.Command("dpkg-query", "-W").Output()
 	if err != nil {
 		return "", fmt.Errorf("dpkg-query: %w", err)
 	}
-	tree, err := exec.Command("tests/vm/tree").Output()
+	tree, err := exec.Command("rig/tree").Output()
 	if err != nil {
-		return "", fmt.Errorf("tests/vm/tree: %w", err)
+		return "", fmt.Errorf("rig/tree: %w", err)
 	}
 	there, err := exec.Command("dpkg-query", "--admindir", filepath.Join(strings.TrimSpace(string(tree)), "var/lib/dpkg"), "-W").Output()
 	if err != nil {
 		return "", fmt.Errorf("dpkg-query: %w", err)
 	}
-	return hashOf(a.script, filepath.Base(strings.TrimSpace(string(release))), r.cache.files.hashAll(slices.Concat(list, more)),
+	return hashOf(a.script, filepath.Base(strings.TrimSpace(string(release))), r.cache.files.hashAll(slices.Concat(list, more, ours)),
 		debian.FindAllString(string(here), -1), debian.FindAllString(string(there), -1)), nil
 }
 

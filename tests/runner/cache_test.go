@@ -233,14 +233,14 @@ func TestOpened(t *testing.T) {
 	}
 }
 
-// sources returns the files of a package and of the packages that it imports, and no others.
+// sources returns the files of a package of the rig and of the packages that it imports, and no others.
 func TestSources(t *testing.T) {
 	t.Chdir("../..")
-	list, err := sources("./provider/rxe")
+	list, err := sources("./efa")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"go.mod": true, "provider/rxe/rxe.go": true, "uapi/doc.go": true, "verbs/qp.go": false} {
+	for name, want := range map[string]bool{"rig/go.mod": true, "rig/efa/main.go": true, "rig/internal/bus/bus.go": true, "rig/connectx/main.go": false} {
 		if _, err := os.Stat(name); err != nil {
 			t.Error(err)
 		}
@@ -333,6 +333,23 @@ func TestDebian(t *testing.T) {
 	got := debian.FindAllString("gcc-12\t12.2\nlibibverbs1:amd64\t44.0\nlibc6:amd64\t2.36\nperftest\t4.5\n", -1)
 	if want := []string{"gcc-12\t12.2", "libibverbs1:amd64\t44.0", "perftest\t4.5"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The rig's scripts are those that it needs to boot a guest, without pages of documentation.
+func TestScripts(t *testing.T) {
+	t.Chdir("../..")
+	list, err := scripts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"rig/run": true, "rig/init": true, "rig/kernels": true, "rig/README.md": false, "rig/go.mod": false, "rig/efa": false} {
+		if _, err := os.Stat(name); err != nil {
+			t.Error(err)
+		}
+		if got := slices.Contains(list, name); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
 	}
 }
 

@@ -238,17 +238,16 @@ func arm64(r *runner, s suite) {
 // run: each input takes long, or is rarely valid.
 var slowToFuzz = []string{
 	"cmd/ibv/internal/dgram", "internal/tracing/event", "cmd/ibvtrace/internal/figure",
-	"tests/efa/internal/device", "tests/hca/internal/firmware", "tests/hca/internal/steering", "tests/hca/internal/transport", "tests/internal/pci",
+	"rig/connectx/internal/firmware", "rig/connectx/internal/steering", "rig/connectx/internal/transport", "rig/efa/internal/device", "rig/internal/pci",
 }
 
 // fuzz runs each fuzz test for a short time, without coverage counters, for which Go would compile its library
-// again. With GOVERBS_LONG, it runs them longer and with counters. A quick run leaves out the tests of the test
-// equipment, such as the adapter. Only a long run has those of slowToFuzz. At the end of the time, Go's
+// again. With GOVERBS_LONG, it runs them longer and with counters. A quick run leaves out the rig's tests. Only a long run has those of slowToFuzz. At the end of the time, Go's
 // coordinator may fail with "context deadline exceeded" although it found nothing (go.dev/issue/75804).
 func fuzz(r *runner, s suite) {
 	each, counters, but := time.Second, "", "nothing"
 	if r.short {
-		but = "tests"
+		but = "rig"
 	} else if os.Getenv("GOVERBS_LONG") != "" {
 		each, counters = 10*time.Second, "-fuzz ."
 	}
@@ -265,8 +264,8 @@ func fuzz(r *runner, s suite) {
 		// One binary for all of the package's fuzz tests.
 		r.run(s, name, shell(fmt.Sprintf(`
 			binary=%[3]s/fuzz.test
-			go test -c %[4]s -o $binary %[1]s
 			cd %[1]s
+			go test -c %[4]s -o $binary .
 			for target in $($binary -test.list '^Fuzz'); do
 				echo "$target"
 				if ! said=$($binary -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime %[2]s -test.fuzzcachedir %[3]s/corpus 2>&1); then

@@ -106,7 +106,18 @@ func trees(roots ...string) (list []string, err error) {
 	return list, nil
 }
 
-// sources returns the module's files that these packages are compiled from, in order.
+// scripts returns the rig's scripts and the table that they read, in order. They have no extensions.
+func scripts() (list []string, err error) {
+	entries, err := os.ReadDir("rig")
+	for _, e := range entries {
+		if e.Type().IsRegular() && filepath.Ext(e.Name()) == "" {
+			list = append(list, filepath.Join("rig", e.Name()))
+		}
+	}
+	return list, err
+}
+
+// sources returns the files that these packages of the rig's module are compiled from, in order.
 func sources(packages ...string) ([]string, error) {
 	root, err := os.Getwd()
 	if err != nil {
@@ -116,11 +127,11 @@ func sources(packages ...string) ([]string, error) {
 {{end}}{{range .SFiles}}{{$dir}}/{{.}}
 {{end}}{{range .EmbedFiles}}{{$dir}}/{{.}}
 {{end}}{{end}}`
-	out, err := exec.Command("go", append([]string{"list", "-deps", "-f", format}, packages...)...).Output()
+	out, err := exec.Command("go", append([]string{"list", "-C", "rig", "-deps", "-f", format}, packages...)...).Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
-	list := []string{"go.mod", "go.sum"} // with the other modules' versions
+	list := []string{"rig/go.mod", "rig/go.sum"} // with the other modules' versions
 	for line := range strings.Lines(string(out)) {
 		if name, err := filepath.Rel(root, strings.TrimSpace(line)); err == nil && filepath.IsLocal(name) && name != "." {
 			list = append(list, name)
@@ -140,22 +151,26 @@ func (f *files) hashAll(list []string) string {
 	return hashOf(all)
 }
 
-// A rig has the hashes of everything that guests run on: the scripts of tests/vm, the programs
+// A rig has the hashes of everything that guests run on: the scripts of rig, the programs
 // that emulate the adapters and join the guests, and Debian's programs.
 type rig struct {
 	Scripts, Go, Programs string            // hashes
 	Adapters              map[string]string // by the beginning of the device's name
 }
 
-// adapters are the programs that emulate adapters, by the beginning of the device's name.
-var adapters = map[string]string{"mlx5": "./tests/hca", "efa": "./tests/efa"}
+// adapters are the rig's programs that emulate adapters, by the beginning of the device's name.
+var adapters = map[string]string{"mlx5": "./connectx", "efa": "./efa"}
 
 func (f *files) rig() (*rig, error) {
-	scripts, err := trees("tests/vm")
+	list, err := scripts()
 	if err != nil {
 		return nil, err
 	}
-	g := rig{Scripts: f.hashAll(scripts), Adapters: make(map[string]string)}
+	wire, err := sources("./wire")
+	if err != nil {
+		return nil, err
+	}
+	g := rig{Scripts: f.hashAll(slices.Concat(list, wire)), Adapters: make(map[string]string)}
 	for device, program := range adapters {
 		list, err := sources(program)
 		if err != nil {
@@ -183,7 +198,7 @@ func (g *rig) hash(s rdmatest.Setting, release string, environment []string) str
 	return hashOf(s, release, environment, g.Scripts, g.Go, g.Programs, g.Adapters[device])
 }
 
-// otherDebians returns the lists of packages of the folders that tests/vm/tree and tests/vm/peers make.
+// otherDebians returns the lists of packages of the folders that rig/tree and rig/peers make.
 func otherDebians() (lists []string) {
 	for _, folder := range []string{"*", "*/*"} {
 		found, err := filepath.Glob(filepath.Join(cacheFolder("vm"), folder, "var/lib/dpkg/status"))

@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command runner runs the project's tests. Tests that need a device run in the virtual
-// machines of tests/vm, all others on the host. The runner continues after a failure,
+// machines of rig, all others on the host. The runner continues after a failure,
 // and ends with a table of the results.
 //
 //	go run ./tests/runner [-short] [-count N] [-k KERNEL] [-v] [SUITE...]
@@ -136,11 +136,11 @@ type options struct {
 // flags defines the command line's options.
 func (o *options) flags(f *flag.FlagSet) {
 	f.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
-	f.StringVar(&o.kernel, "k", defaultKernel, "the virtual machines' `KERNEL`, one of tests/vm/kernels")
+	f.StringVar(&o.kernel, "k", defaultKernel, "the virtual machines' `KERNEL`, one of rig/kernels")
 	f.StringVar(&o.arch, "a", "", "the virtual machines' `ARCHITECTURE`: arm64; for the suites rxe…, mlx5… and mlx5-eth…")
 	f.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
 	f.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
-	f.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run ./tests/hca -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
+	f.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run -C rig ./connectx -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
 	f.IntVar(&o.count, "count", 0, "run each test `N` times, also those that have passed with everything as it is")
 	f.BoolVar(&o.packages, "packages", false, "run nothing, only print the Debian packages that the suites need")
 	f.BoolVar(&o.verbose, "v", false, "print the tests' whole output; all of them run")

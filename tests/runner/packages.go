@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Debian's packages that the host's suites need, and those that the rig's suites need. tests/vm/run installs
+// Debian's packages that the host's suites need, and those that the rig's suites need. rig/run installs
 // the packages that the rig itself needs.
 var (
 	hostPackages = []string{"ca-certificates", "gcc", otherCompiler(), "ibverbs-providers", "libc6-dev", "libibverbs-dev", "procps", "strace"}
@@ -55,5 +55,5 @@ func lacking(suites []suite) error {
 		return nil
 	}
 	names := strings.Join(want, " ")
-	return fmt.Errorf("these packages are missing: %s. This installs them: tests/vm/setup %s", names, names)
+	return fmt.Errorf("these packages are missing: %s. This installs them: rig/setup %s", names, names)
 }

@@ -49,12 +49,12 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 	}
 	script := `compiler=(gcc)
 		if [ "$GOARCH" = arm64 ]; then
-			tests/vm/setup gcc-aarch64-linux-gnu qemu-user-static
-			peers=$(tests/vm/peers arm64)
-			tests/vm/peers arm64 trixie # for tests/vm/in-tree: a guest cannot create it
+			rig/setup gcc-aarch64-linux-gnu qemu-user-static
+			peers=$(rig/peers arm64)
+			rig/peers arm64 trixie # for rig/in-tree: a guest cannot create it
 			compiler=(aarch64-linux-gnu-gcc --sysroot="$peers")
 		else
-			tests/vm/tree # the same
+			rig/tree # the same
 		fi
 		go build -o "$TESTS/" ./tests/runner
 		go build -o "$GOVERBS_BIN/" ./cmd/... ./examples/... ./tests/fakemlx5 ./tests/mlx5bytes/play ./cmd/ibvtrace/testdata/hostile
@@ -289,9 +289,9 @@ func (r *runner) place(setting rdmatest.Setting, kernel string) (place, error) {
 	if r.rigErr != nil {
 		return place{}, r.rigErr
 	}
-	release, err := exec.Command("tests/vm/kernel", kernel, setting.Arch).Output()
+	release, err := exec.Command("rig/kernel", kernel, setting.Arch).Output()
 	if err != nil {
-		return place{}, fmt.Errorf("tests/vm/kernel %s: %w", kernel, err)
+		return place{}, fmt.Errorf("rig/kernel %s: %w", kernel, err)
 	}
 	return place{setting, kernel, r.rig.hash(setting, filepath.Base(strings.TrimSpace(string(release))), settings())}, nil
 }
@@ -378,14 +378,14 @@ func (r *runner) boot(s suite, where place, jobs []job) []job {
 	var within []string
 	if setting.Peers {
 		args = append(args, "-e", rdmatest.PeersVariable+"=1")
-		within = []string{"tests/vm/in-tree"}
+		within = []string{"rig/in-tree"}
 	}
 	args = append(append(append(args, "--"), within...), filepath.Join(r.built(setting.Arch), "runner"), "in-guest", file)
 
 	g := guest{r: r, suite: s, guests: setting.Guests, jobs: jobs, outputs: make(map[string]*testOutput), ended: make(map[string][]jobEnd), bad: make(map[string]bool), passed: make(map[string][]timed)}
 	began := time.Now()
 	r.now(s, "booting")
-	err = r.lines(exec.Command("tests/vm/run", args...), g.line)
+	err = r.lines(exec.Command("rig/run", args...), g.line)
 	if r.stopped() {
 		return nil
 	}
@@ -397,7 +397,7 @@ func (r *runner) boot(s suite, where place, jobs []job) []job {
 		return nil
 	}
 	// The failure belongs to the running job or, if none is left, to the end of the run.
-	res := result{suite: s.name, took: time.Since(began), why: fmt.Sprintf("tests/vm/run: %v", err), again: r.again(s)}
+	res := result{suite: s.name, took: time.Since(began), why: fmt.Sprintf("rig/run: %v", err), again: r.again(s)}
 	if done < len(jobs) {
 		res.suite += ": " + jobs[done].Name
 	}

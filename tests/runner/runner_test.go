@@ -204,7 +204,7 @@ func TestWorkflows(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d workflows: %v", len(files), err)
 	}
-	kernels := regexp.MustCompile(`(?m)^[^# ]+`).FindAllString(read(t, "tests/vm/kernels"), -1)
+	kernels := regexp.MustCompile(`(?m)^[^# ]+`).FindAllString(read(t, "rig/kernels"), -1)
 	runs, makes := 0, 0
 	nightly := make(map[string]bool) // suites
 	for _, file := range files {

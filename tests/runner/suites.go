@@ -18,7 +18,7 @@ func suites() []suite {
 		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 205 * s},
 		{name: "unit", what: "tests that need no device", does: unit, quick: 105 * s, whole: 130 * s, packages: hostPackages},
 		{name: "race", what: "tests of what has goroutines, with the race detector", does: race, quick: 60 * s, whole: 330 * s, packages: hostPackages},
-		{name: "race-rig", what: "the same of what emulates adapters", does: apart{script: raceRig, programs: equipment, folders: []string{"tests/efa", "tests/hca", "tests/internal", "tests/vm/wire"}}.run, whole: 150 * s, packages: hostPackages},
+		{name: "rig", what: "the rig's own check: vet, staticcheck, and tests with the race detector", does: apart{script: "rig/check", host: true, folders: []string{"rig"}}.run, quick: 150 * s, whole: 150 * s, packages: hostPackages},
 		{name: "fuzz", what: "each fuzz test for a second", does: fuzz, quick: 60 * s, whole: 80 * s},
 		{name: "cross", what: "arm64 and another system compile", does: script(cross)},
 		{name: "counted-mlx5", what: "Go's instructions beside libmlx5's: none has grown", does: script(`tests/bench/mlx5/counted/run`), whole: 95 * s, packages: hostPackages},
@@ -31,17 +31,17 @@ func suites() []suite {
 			profiles: strings.HasPrefix(r.setting.Device, "mlx5") && r.setting.Profile == "" && !r.setting.Log,
 		})
 	}
-	onConnectX := func(script string) func(*runner, suite) {
-		return apart{script: script, programs: []string{"./tests/hca", "./tests/hca/acceptance/programs"}, folders: []string{"tests/hca/acceptance"}}.run
+	onConnectX := func(script, folder string) func(*runner, suite) {
+		return apart{script: script, programs: []string{"./connectx", "./acceptance/programs"}, folders: []string{acceptance + folder}}.run
 	}
 	for _, r := range []suite{
-		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: onConnectX(programs), whole: 250 * s},
-		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: onConnectX(programsOverRoCE), whole: 85 * s},
-		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: onConnectX(ethernet), whole: 130 * s},
+		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: onConnectX(programs, "programs"), whole: 250 * s},
+		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: onConnectX(programsOverRoCE, "programs"), whole: 85 * s},
+		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: onConnectX(ethernet, "ethernet"), whole: 130 * s},
 		{name: "counted", what: "Go's instructions beside C's on Soft-RoCE: none has grown", does: script(`tests/bench/counted/run -k $KERNEL`), whole: 60 * s},
 		{name: "adapter-py", what: "rdma-core's tests on it", does: script(pyverbs)},
 		{name: "adapter-roce-py", what: "rdma-core's tests over its RoCE", does: script(pyverbsOverRoCE)},
-		{name: "adapter-efa", what: "rdma-core's newest programs and provoked failures on the software EFA, on Linux 6.12", does: apart{script: programsOnEFA, kernel: "6.12", programs: []string{"./tests/efa"}, folders: []string{"tests/efa/acceptance", "tests/hca/acceptance"}}.run, whole: 80 * s},
+		{name: "adapter-efa", what: "rdma-core's newest programs and provoked failures on the software EFA, on Linux 6.12", does: apart{script: programsOnEFA, kernel: "6.12", programs: []string{"./efa"}, folders: []string{acceptance + "efa"}}.run, whole: 80 * s},
 		{name: "adapter-efa-py", what: "rdma-core's tests on it", does: script(pyverbsOnEFA)},
 	} {
 		// The profiles are those of the software ConnectX.
@@ -82,13 +82,13 @@ const (
 
 // Commands that run stock programs on the adapter. On another profile, they run all programs that move data.
 const (
-	acceptance       = "tests/hca/acceptance/"
+	acceptance       = "rig/acceptance/"
 	programs         = acceptance + `programs/run -k $KERNEL ${PROFILE:+-p $PROFILE pingpong|ib_}`
 	programsOverRoCE = acceptance + `programs/run -k $KERNEL -r ${PROFILE:+-p $PROFILE} 'pingpong|rping|ucmatose|udaddy|mckey|UD|DC'`
 	ethernet         = acceptance + `ethernet/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
 	pyverbs          = acceptance + `pyverbs/run -k $KERNEL ${PROFILE:+-p $PROFILE}`
 	pyverbsOverRoCE  = acceptance + `pyverbs/run -k $KERNEL -d mlx5-eth ${PROFILE:+-p $PROFILE}`
-	programsOnEFA    = `tests/efa/acceptance/run -k 6.12 -n -p efa2,future` // the first driver and the first perftest with RDMA write
+	programsOnEFA    = acceptance + `efa/run -k 6.12 -n -p efa2,future` // the first driver and the first perftest with RDMA write
 	pyverbsOnEFA     = acceptance + `pyverbs/run -k $KERNEL -d efa`
 )
 
@@ -126,11 +126,3 @@ for target in ${TARGETS:-darwin/amd64}; do
 	echo "$target"
 	go build $(go list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' ./... | grep -v /tests/)
 done`
-
-// equipment lists the packages that emulate adapters and networks. They contain no code of the library.
-var equipment = []string{
-	"./tests/efa/...", "./tests/hca/...", "./tests/vm/wire",
-	"./tests/internal/bus", "./tests/internal/control", "./tests/internal/impair", "./tests/internal/pci", "./tests/internal/vfiouser",
-}
-
-var raceRig = "CGO_ENABLED=1 go test -race -short -timeout=0 -vet=off " + strings.Join(equipment, " ")

@@ -1,5 +1,5 @@
 // Counted measures what verbs cost programs that use goverbs, and the same programs in
-// C, on a guest whose time is the number of its instructions (tests/vm/run -c): the
+// C, on a guest whose time is the number of its instructions (rig/run -c): the
 // figures don't depend on what else the host does.
 //
 //	counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS

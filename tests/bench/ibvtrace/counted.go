@@ -12,7 +12,7 @@ import (
 )
 
 // counted prints how many instructions each verb of a program takes: alone, with ibvtrace
-// and with strace. The guest's time must count them (tests/vm/run -c). The program prints
+// and with strace. The guest's time must count them (rig/run -c). The program prints
 // "VERB: X ns".
 func counted(ibvtrace, verbs string) {
 	// What is read from the host takes the time that the host takes.

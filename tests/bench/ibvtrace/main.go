@@ -8,7 +8,7 @@
 // alternate in one boot, because the machine's load changes with time. No result makes the
 // program fail, because measurements are noisy.
 //
-// With -counted, it counts instructions, verb by verb, in a guest of tests/vm/run -c.
+// With -counted, it counts instructions, verb by verb, in a guest of rig/run -c.
 package main
 
 import (

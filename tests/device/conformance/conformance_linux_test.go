@@ -87,7 +87,7 @@ func expect(t *testing.T) expectation {
 		// mlx5_ib has no flush and no atomic write. It doesn't drain send queues
 		// (its table of transitions has no SQD) or resize SRQs. An AH for
 		// InfiniBand is created without the kernel. The adapter's firmware decides
-		// whether a bound window keeps its MR registered; in tests/hca it doesn't.
+		// whether a bound window keeps its MR registered; in rig/connectx it doesn't.
 		return expectation{
 			odp:         true,
 			advise:      true,

@@ -361,7 +361,7 @@ func TestCQForms(t *testing.T) {
 	compression := verbs.CQECompression(0)
 	if rdmatest.KindOf() == rdmatest.MLX5 {
 		forms = append(forms, form{64, 0}, form{128, 0})
-		compression = verbs.CompressHash | verbs.CompressChecksum // tests/hca supports only these
+		compression = verbs.CompressHash | verbs.CompressChecksum // rig/connectx supports only these
 	} else if _, err := c.CreateCQ(verbs.CQOptions{MaxCQE: 1, CQESize: 64}); err == nil {
 		t.Error("rxe accepted a CQE size")
 	}
@@ -551,7 +551,7 @@ func TestQPECE(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	const (
 		mellanox  = 0x15b3
-		supported = 0x1000000f // options that tests/hca supports
+		supported = 0x1000000f // options that rig/connectx supports
 	)
 	has := false
 	if rdmatest.KindOf() == rdmatest.MLX5 {

@@ -66,7 +66,7 @@ var _ = rdmatest.Test(TestData, rdmatest.LongOn("mlx5"))
 // TestData traces what the ping-pongs post and poll, with an older and a newer
 // libibverbs. Each of their 50 messages must be in the trace.
 func TestData(t *testing.T) {
-	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
+	inTree := rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t)
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
 	for _, prefix := range [][]string{nil, {inTree}} {
@@ -108,7 +108,7 @@ func TestData(t *testing.T) {
 func TestExtended(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/extended.c"), filepath.Join(dir, "trace")
-	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
+	inTree := rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t)
 	t.Run("v44", func(t *testing.T) { extended(t, file, traced(t, file, "--data"), program) })
 	t.Run("newer", func(t *testing.T) {
 		if n := extended(t, file, append([]string{inTree}, traced(t, file, "--data")...), program); n != 7 {

@@ -106,7 +106,7 @@ var (
 // TestAsKernel traces both sides of common programs, and compares the traces with what
 // the kernel ran.
 func TestAsKernel(t *testing.T) {
-	inTree := rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t)
+	inTree := rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t)
 	for _, age := range []struct {
 		name   string
 		prefix []string

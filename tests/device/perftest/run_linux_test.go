@@ -105,7 +105,7 @@ func start(t *testing.T, m maker, r run, client bool) *rdmatest.Process {
 	t.Helper()
 	line := []string{"ib_" + r.tool}
 	if r.newer {
-		line = []string{rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t), "ib_" + r.tool}
+		line = []string{rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t), "ib_" + r.tool}
 	}
 	if m == ours {
 		line = []string{rdmatest.Program(t, "ibv"), r.tool}

@@ -42,7 +42,7 @@ func open(t *testing.T, i int) *verbs.Device {
 	t.Cleanup(func() { rdmatest.Close(t, c) })
 	port := rdmatest.Must(c.QueryPort(rdmatest.Port))(t)
 	if port.LinkLayer != verbs.LinkLayerEthernet {
-		t.Fatalf("the link layer is %v: run this with tests/vm/run -d mlx5-eth", port.LinkLayer)
+		t.Fatalf("the link layer is %v: run this with rig/run -d mlx5-eth", port.LinkLayer)
 	}
 	return c
 }

@@ -41,7 +41,7 @@ func rdma(t *testing.T, args ...string) string {
 	if !rdmatest.Kernel(t).AtLeast(7, 0) {
 		return run(t, "rdma", args...)
 	}
-	return run(t, rdmatest.Must(filepath.Abs("../../vm/in-tree"))(t), append([]string{"rdma"}, args...)...)
+	return run(t, rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t), append([]string{"rdma"}, args...)...)
 }
 
 // fails runs ibv, which must fail, and returns what it says.

@@ -1,6 +1,6 @@
-// Package control has the requests to the rig's adapters in software: tests send them, and the
-// adapters' programs serve them. tests/hca/README.md describes those to HCAs, and
-// tests/efa/README.md those to EFAs.
+// Package control sends requests to the rig's adapters in software, from a guest. rig/connectx/README.md
+// describes the requests to HCAs, and rig/efa/README.md those to EFAs. An adapter refuses a request that
+// has a field which it doesn't know.
 package control
 
 import (

@@ -24,7 +24,7 @@ Each of perftest's tests ran with each transport, with polling and with events (
     GOVERBS_LONG=1 go run ./tests/runner -v -run '^TestMatrix$' rxe rxe-newer mlx5-eth >log
     go run ./tests/device/perftest/table <log >docs/perftest-matrix.md
 
-(The newer perftest on the ConnectX runs by hand: ` + "`tests/vm/run -d mlx5-eth -- tests/vm/in-tree ./perftest.test`" + `.)
+(The newer perftest on the ConnectX runs by hand: ` + "`rig/run -d mlx5-eth -- rig/in-tree ./perftest.test`" + `.)
 
 | in the tables | |
 |---|---|
