@@ -42,6 +42,7 @@ func suites() []suite {
 		{name: "adapter-py", what: "rdma-core's tests on it", does: script(pyverbs)},
 		{name: "adapter-roce-py", what: "rdma-core's tests over its RoCE", does: script(pyverbsOverRoCE)},
 		{name: "adapter-efa", what: "rdma-core's newest programs and provoked failures on the software EFA, on Linux 6.12", does: apart{script: programsOnEFA, kernel: "6.12", programs: []string{"./efa"}, folders: []string{acceptance + "efa"}}.run, whole: 80 * s},
+		{name: "foreign", what: "a test of another project on the rig's devices, by the rig's action and container", does: apart{script: acceptance + `foreign/run -k $KERNEL`, programs: []string{"./connectx"}, folders: []string{acceptance + "foreign", "rig/action.yml"}}.run, whole: 60 * s},
 		{name: "adapter-efa-py", what: "rdma-core's tests on it", does: script(pyverbsOnEFA)},
 	} {
 		// The profiles are those of the software ConnectX.

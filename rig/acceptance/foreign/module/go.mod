@@ -1,0 +1,3 @@
+module example.org/foreign
+
+go 1.25
