@@ -15,7 +15,7 @@ import (
 func suites() []suite {
 	const s = time.Second
 	all := []suite{
-		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 205 * s},
+		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 205 * s, packages: []string{"shellcheck"}},
 		{name: "unit", what: "tests that need no device", does: unit, quick: 105 * s, whole: 130 * s, packages: hostPackages},
 		{name: "race", what: "tests of what has goroutines, with the race detector", does: race, quick: 60 * s, whole: 330 * s, packages: hostPackages},
 		{name: "rig", what: "the rig's own check: vet, staticcheck, and tests with the race detector", does: apart{script: "rig/check", host: true, folders: []string{"rig"}}.run, quick: 150 * s, whole: 150 * s, packages: hostPackages},
@@ -110,6 +110,10 @@ go vet -C tests/device/rsocket/nettest .
 files=$(CGO_ENABLED=1 go list -deps -test -f '{{if not .Standard}}{{.CgoFiles}}{{end}}' ./... | grep -v '^\[\]$' || true)
 [ -z "$files" ] || { echo "files with C:" $files; exit 1; }
 ! go list -deps ./... | grep -x runtime/cgo
+# The scripts, which have no suffix. Word splitting that shellcheck only notes is meant.
+grep -rlIE --exclude-dir=.git '^#!.*\b(ba)?sh\b' . | while read -r file; do
+	[[ $(head -n1 "$file") != '#!'* ]] || echo "$file"
+done | xargs shellcheck -x -P SCRIPTDIR -S warning
 `
 
 const wholeLint = `
