@@ -211,7 +211,10 @@ func TestSetupFails(t *testing.T) {
 	refuses := options(true)
 	for _, server := range []*rdmacm.Options{rejects, refuses} {
 		l := rdmatest.Must(rdmacm.Listen(patient(t), "tcp", host+":0", server))(t)
-		for range rounds {
+		for n := range rounds {
+			if n%100 == 99 {
+				t.Log(n+1, "rounds") // the runner ends tests that print nothing
+			}
 			if _, err := rdmacm.Dial(patient(t), "tcp", l.Addr().String(), options(false)); !errors.Is(err, rdmacm.ErrRejected) {
 				t.Errorf("dial: %v", err)
 			}
