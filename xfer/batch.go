@@ -1,0 +1,304 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A Batch is operations that are started together, and waited for together. The zero Batch is
+// empty. Its methods add operations, which Peer.Start begins. Once it is over, it may be started
+// again, as it is, or after Reset with other operations; that allocates nothing.
+//
+// A Batch must not be copied, changed or started while it runs. Wait and Cancel may then be called by
+// any goroutine.
+type Batch struct {
+	// OnDone, if not nil, is called when the batch is over, in place of Wait and Done, by a
+	// goroutine of the engine: it must not wait. It may start the batch again.
+	OnDone func(*Batch)
+
+	parts []part
+	note  part // the notification
+	noted bool // there is one
+
+	running atomic.Bool
+	done    chan struct{} // holds a token once the batch is over
+
+	// Under the scheduler's lock while the batch runs.
+	s        *scheduler
+	open     int // parts that are not all handed out, and slices that are
+	finished int64
+	total    int64
+	err      error
+	told     bool   // the notification was handed out
+	next     *Batch // in scheduler.ended
+}
+
+// An op is the operation of a part.
+type op uint8
+
+const (
+	opRead op = iota
+	opWrite
+	opFetchAdd
+	opCompareSwap
+	opNotify
+)
+
+func (o op) String() string {
+	return [...]string{"read", "write", "fetch-and-add", "compare-and-swap", "notify"}[o]
+}
+
+// needs is the access that an operation needs.
+var needs = [...]Access{opRead: Read, opWrite: Write, opFetchAdd: Atomic, opCompareSwap: Atomic}
+
+// A part is an operation of a batch.
+type part struct {
+	b      *Batch
+	op     op
+	class  class
+	local  Piece
+	remote Remote
+	n      int // bytes
+	att    *attachment
+
+	result       *uint64
+	addOrCompare uint64
+	swap         uint64
+	tag          uint64
+	number       uint64 // of a notification; 0 before it is sent for the first time
+	handed       int    // bytes handed to lanes
+	failures     int
+	next         *part // in a queue
+}
+
+// Reset makes the batch empty. The batch must not be running.
+func (b *Batch) Reset() {
+	clear(b.parts)
+	b.parts, b.noted = b.parts[:0], false
+}
+
+// Read adds a read of a peer's memory. Both sides must have the same length.
+func (b *Batch) Read(into Piece, from Remote) {
+	b.parts = append(b.parts, part{op: opRead, local: into, remote: from, n: into.n})
+}
+
+// Write adds a write to a peer's memory. Both sides must have the same length.
+func (b *Batch) Write(to Remote, from Piece) {
+	b.parts = append(b.parts, part{op: opWrite, local: from, remote: to, n: from.n})
+}
+
+// FetchAdd adds an atomic addition to a uint64 of a peer's, in the byte order of the peer's
+// processor. The Remote has 8 bytes, at an address that is a multiple of 8. If was isn't nil, the
+// value before the addition is written to it before the batch is over. Only requests through
+// devices of one machine are atomic against each other on most adapters.
+func (b *Batch) FetchAdd(was *uint64, word Remote, add uint64) {
+	b.parts = append(b.parts, part{op: opFetchAdd, remote: word, result: was, addOrCompare: add, n: 8})
+}
+
+// CompareSwap adds an atomic exchange of a uint64 of a peer's: if its value is old, it becomes new.
+// See FetchAdd.
+func (b *Batch) CompareSwap(was *uint64, word Remote, old, new uint64) {
+	b.parts = append(b.parts, part{op: opCompareSwap, remote: word, result: was, addOrCompare: old, swap: new, n: 8})
+}
+
+// Notify notifies the peer once all else in the batch has been done: see Engine.Notified. A batch
+// has one notification: a second call changes its tag.
+func (b *Batch) Notify(tag uint64) {
+	b.note, b.noted = part{op: opNotify, tag: tag}, true
+}
+
+// Err returns the error of a batch that is over, for OnDone.
+func (b *Batch) Err() error { return b.err }
+
+// Done returns a channel from which one value can be received when the batch is over. Its memory is
+// then the program's again. Wait leaves the value there. Done is nil before the first Start.
+func (b *Batch) Done() <-chan struct{} { return b.done }
+
+// Wait waits until the batch is over, and returns nil if everything in it was done, or else an error
+// that wraps an *Error. If ctx ends first, Wait returns a *PendingError, and the batch goes on.
+func (b *Batch) Wait(ctx context.Context) error {
+	if b.done == nil {
+		return invalid("Wait for a batch that was never started")
+	}
+	select {
+	case <-b.done:
+		return b.result()
+	default:
+	}
+	select {
+	case <-b.done:
+		return b.result()
+	case <-ctx.Done():
+		b.s.mu.Lock()
+		defer b.s.mu.Unlock()
+		return &PendingError{Done: b.finished, Total: b.total, Err: ctx.Err()}
+	}
+}
+
+// result returns the batch's error, and leaves the token of Done.
+func (b *Batch) result() error {
+	err := b.err
+	select {
+	case b.done <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// Cancel takes back what no device has begun. The batch is over soon, with an error that matches
+// ErrCanceled, unless it was over before.
+func (b *Batch) Cancel() {
+	if !b.running.Load() {
+		return
+	}
+	b.s.mu.Lock()
+	if b.running.Load() && b.err == nil && b.open > 0 {
+		b.s.fail(b, fmt.Errorf("xfer: %w, with %d of %d bytes done", ErrCanceled, b.finished, b.total))
+	}
+	b.s.unlock()
+}
+
+// Start begins the batch's operations, and returns at once. An error says that the batch is
+// invalid, and nothing was begun. The memory of the batch must not be closed before it is over, and
+// what is read and written must not be touched.
+func (p *Peer) Start(b *Batch) error {
+	if !b.running.CompareAndSwap(false, true) {
+		return fmt.Errorf("xfer: start: %w by the batch, which is running", verbs.ErrBusy)
+	}
+	if err := p.prepare(b); err != nil {
+		b.running.Store(false)
+		return err
+	}
+	p.scheduler.start(b)
+	return nil
+}
+
+// prepare checks the batch, and counts its uses of memory.
+func (p *Peer) prepare(b *Batch) error {
+	if b.done == nil {
+		b.done = make(chan struct{}, 1)
+	}
+	select {
+	case <-b.done:
+	default:
+	}
+	b.open, b.finished, b.total, b.err, b.told, b.next = 0, 0, 0, nil, false, nil
+	for i := range b.parts {
+		q := &b.parts[i]
+		err := p.checkPart(q)
+		if err == nil && q.local.mem != nil {
+			err = q.local.mem.use()
+		}
+		if err != nil {
+			unuse(b.parts[:i])
+			return fmt.Errorf("xfer: %v, operation %d of a batch: %w", q.op, i, err)
+		}
+		q.b, q.att, q.handed, q.failures, q.next = b, nil, 0, 0, nil
+		q.class = bulk
+		if q.n <= p.e.o.SmallBytes || q.local.mem == nil {
+			q.class = small
+		}
+		b.total += int64(q.n)
+	}
+	b.note.number = 0
+	b.note.b, b.note.failures, b.note.next, b.note.class = b, 0, nil, small
+	return nil
+}
+
+// unuse ends the parts' uses of memory.
+func unuse(parts []part) {
+	for i := range parts {
+		if m := parts[i].local.mem; m != nil {
+			m.unuse()
+		}
+	}
+}
+
+var (
+	errLengths = fmt.Errorf("%w: the lengths differ", verbs.ErrInvalid)
+	errForeign = fmt.Errorf("%w: the memory belongs to another engine", verbs.ErrInvalid)
+	errNoPiece = fmt.Errorf("%w: no memory", verbs.ErrInvalid)
+	errRemote  = fmt.Errorf("%w: the Remote is zero, or was sliced out of range", verbs.ErrInvalid)
+	errWord    = fmt.Errorf("%w: an atomic operation needs 8 bytes at a multiple of 8", verbs.ErrInvalid)
+	errAccess  = fmt.Errorf("%w: the Remote doesn't allow that", ErrDenied)
+	errLocal   = fmt.Errorf("%w: a read into memory that was registered read-only", verbs.ErrInvalid)
+)
+
+func (p *Peer) checkPart(q *part) error {
+	atomically := q.op == opFetchAdd || q.op == opCompareSwap
+	switch {
+	case !q.remote.valid():
+		return errRemote
+	case q.remote.engine != p.engine:
+		return ErrStale
+	case q.remote.access&needs[q.op] == 0:
+		return errAccess
+	case uint64(q.n) != q.remote.n && atomically:
+		return errWord
+	case uint64(q.n) != q.remote.n:
+		return errLengths
+	case atomically:
+		return nil
+	case q.local.mem == nil:
+		return errNoPiece
+	case q.local.mem.e != p.e:
+		return errForeign
+	case q.op == opRead && q.local.mem.readOnly:
+		return errLocal
+	}
+	return nil
+}
+
+// Do starts the batch and waits until it is over. When ctx ends, Do cancels the batch, and waits for
+// what a device has begun. The batch must not have OnDone.
+func (p *Peer) Do(ctx context.Context, b *Batch) error {
+	if b.OnDone != nil {
+		return invalid("Do of a batch with OnDone")
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("xfer: %w", err)
+	}
+	if err := p.Start(b); err != nil {
+		return err
+	}
+	select {
+	case <-b.done:
+		return b.result()
+	case <-ctx.Done():
+	}
+	b.Cancel()
+	<-b.done
+	err := b.result()
+	if errors.Is(err, ErrCanceled) {
+		return fmt.Errorf("%w: %w", err, ctx.Err())
+	}
+	return err
+}
+
+var batches = sync.Pool{New: func() any { return new(Batch) }}
+
+// Read reads a peer's memory: it is Do of a batch with one operation.
+func (p *Peer) Read(ctx context.Context, into Piece, from Remote) error {
+	b := batches.Get().(*Batch)
+	b.Read(into, from)
+	return p.once(ctx, b)
+}
+
+// Write writes to a peer's memory: it is Do of a batch with one operation.
+func (p *Peer) Write(ctx context.Context, to Remote, from Piece) error {
+	b := batches.Get().(*Batch)
+	b.Write(to, from)
+	return p.once(ctx, b)
+}
+
+func (p *Peer) once(ctx context.Context, b *Batch) error {
+	err := p.Do(ctx, b)
+	b.Reset()
+	batches.Put(b)
+	return err
+}

@@ -1,0 +1,340 @@
+package xfer
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// An Engine has the machine's rails, its memory and its peers. Its methods are safe for concurrent
+// use.
+type Engine struct {
+	o       Options
+	id      engineID
+	rails   []*rail
+	leftOut []LeftOut
+	started time.Time
+
+	ctx    context.Context // ends with the engine
+	cancel context.CancelFunc
+	shared *domain // of all peers, with SharedKeys
+
+	mu        sync.Mutex
+	closed    bool
+	memories  map[*Memory]bool
+	grants    map[uint64]*Grant
+	lastGrant uint64
+	peers     map[*Peer]bool
+	listeners map[*Listener]bool
+	closing   sync.Mutex // held by Close
+
+	notified notifications
+}
+
+// A LeftOut is a device, or a port of it, that an engine doesn't use.
+type LeftOut struct {
+	Device string
+	Port   int // 0 if it is the whole device
+	Err    error
+}
+
+func (l LeftOut) String() string {
+	if l.Port == 0 {
+		return fmt.Sprintf("%s: %v", l.Device, l.Err)
+	}
+	return fmt.Sprintf("%s/%d: %v", l.Device, l.Port, l.Err)
+}
+
+// Open opens the devices, and makes each port that can be used a rail. Without any it returns an
+// error, which says why each was left out.
+func Open(o Options) (*Engine, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	e := &Engine{
+		o: o, started: time.Now(), memories: make(map[*Memory]bool), grants: make(map[uint64]*Grant),
+		peers: make(map[*Peer]bool), listeners: make(map[*Listener]bool),
+	}
+	rand.Read(e.id[:])
+	e.notified.more = make(chan struct{}, 1)
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	if err := e.openRails(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	if o.SharedKeys {
+		var err error
+		if e.shared, err = e.newDomain(); err != nil {
+			return nil, errors.Join(err, e.Close())
+		}
+	}
+	return e, nil
+}
+
+// openRails opens the devices of Options.Devices.
+func (e *Engine) openRails() error {
+	infos, err := verbs.Devices()
+	if err != nil {
+		return fmt.Errorf("xfer: list devices: %w", err)
+	}
+	found := make(map[string]bool)
+	for _, info := range infos {
+		if e.o.Devices != nil && !slices.ContainsFunc(e.o.Devices, func(s string) bool { return s == info.Name() || strings.HasPrefix(s, info.Name()+"/") }) {
+			continue
+		}
+		e.openDevice(info, found)
+	}
+	var reasons []error
+	for _, name := range e.o.Devices {
+		if !found[name] {
+			reasons = append(reasons, fmt.Errorf("xfer: device %s: %w", name, e.why(name)))
+		}
+	}
+	if len(reasons) == 0 && len(e.rails) == 0 {
+		reasons = append(reasons, fmt.Errorf("xfer: open: %w", verbs.ErrNoDevice))
+		for _, l := range e.leftOut {
+			reasons = append(reasons, errors.New(l.String()))
+		}
+	}
+	return errors.Join(reasons...)
+}
+
+// why returns why a device that was asked for isn't there.
+func (e *Engine) why(name string) error {
+	for _, l := range e.leftOut {
+		if name == l.Device || name == fmt.Sprintf("%s/%d", l.Device, l.Port) {
+			return l.Err
+		}
+	}
+	return verbs.ErrNoDevice
+}
+
+// openDevice makes rails of the device's ports, and notes in found under which names they were
+// asked for.
+func (e *Engine) openDevice(info *verbs.DeviceInfo, found map[string]bool) {
+	leave := func(port int, err error) { e.leftOut = append(e.leftOut, LeftOut{info.Name(), port, err}) }
+	if err := info.Err(); err != nil {
+		leave(0, err)
+		return
+	}
+	if info.Transport() != verbs.TransportIB {
+		leave(0, fmt.Errorf("%w: %v devices have no queue pairs that connect without a connection manager", verbs.ErrNotSupported, info.Transport()))
+		return
+	}
+	ports, err := portsOf(info)
+	if err != nil {
+		leave(0, err)
+		return
+	}
+	for port := 1; port <= ports; port++ {
+		name := fmt.Sprintf("%s/%d", info.Name(), port)
+		asked := e.o.Devices == nil || slices.Contains(e.o.Devices, info.Name()) || slices.Contains(e.o.Devices, name)
+		if !asked {
+			continue
+		}
+		if len(e.rails) == maxRails {
+			leave(port, fmt.Errorf("an engine has at most %d rails", maxRails))
+			continue
+		}
+		r, err := openRail(e, info, port, len(e.rails))
+		if err != nil {
+			leave(port, err)
+			continue
+		}
+		found[info.Name()], found[name] = true, true
+		e.rails = append(e.rails, r)
+	}
+}
+
+func portsOf(info *verbs.DeviceInfo) (int, error) {
+	dev, err := info.Open()
+	if err != nil {
+		return 0, err
+	}
+	attr, err := dev.QueryDevice()
+	if err != nil {
+		return 0, errors.Join(err, dev.Close())
+	}
+	return attr.PhysPortCnt, dev.Close()
+}
+
+// LeftOut returns the devices and ports that the engine doesn't use, and why.
+func (e *Engine) LeftOut() []LeftOut { return slices.Clone(e.leftOut) }
+
+// Rails returns the names of the rails, such as "mlx5_0/1". Their order is that of Stats.
+func (e *Engine) Rails() []string {
+	var names []string
+	for _, r := range e.rails {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// Close closes listeners and peers, revokes all grants, deregisters all memory and closes the
+// devices, in this order. Batches that are not over fail. If Close fails, it may be called again.
+// Closing a closed engine does nothing.
+func (e *Engine) Close() error {
+	if e == nil {
+		return nil
+	}
+	e.closing.Lock()
+	defer e.closing.Unlock()
+	e.mu.Lock()
+	e.closed = true
+	listeners, peers := keys(e.listeners), keys(e.peers)
+	e.mu.Unlock()
+	for _, l := range listeners {
+		l.Close()
+	}
+	for _, p := range peers {
+		p.Close()
+	}
+	e.cancel()
+	e.notified.end()
+	e.mu.Lock()
+	memories := keys(e.memories)
+	e.mu.Unlock()
+	var errs []error
+	for _, m := range memories {
+		errs = append(errs, m.Close())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for _, r := range e.rails {
+		errs = append(errs, r.close())
+	}
+	return errors.Join(errs...)
+}
+
+func keys[K comparable, V any](m map[K]V) []K {
+	var l []K
+	for k := range m {
+		l = append(l, k)
+	}
+	return l
+}
+
+// addMemory reports false if the engine is closed.
+func (e *Engine) addMemory(m *Memory) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return false
+	}
+	e.memories[m] = true
+	return true
+}
+
+func (e *Engine) dropMemory(m *Memory) {
+	e.mu.Lock()
+	delete(e.memories, m)
+	e.mu.Unlock()
+}
+
+// addPeer reports why the engine takes no more peers.
+func (e *Engine) addPeer(p *Peer) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return errClosed
+	}
+	if p.dialed == "" {
+		n := 0
+		for other := range e.peers {
+			if other.dialed == "" {
+				n++
+			}
+		}
+		if n >= e.o.MaxPeers {
+			return fmt.Errorf("%w: there are %d peers, as many as MaxPeers allows", ErrDenied, n)
+		}
+	}
+	e.peers[p] = true
+	return nil
+}
+
+func (e *Engine) dropPeer(p *Peer) {
+	e.mu.Lock()
+	delete(e.peers, p)
+	e.mu.Unlock()
+}
+
+// Peers returns the peers: those that were dialed, and those that have dialed this engine.
+func (e *Engine) Peers() []*Peer {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return keys(e.peers)
+}
+
+// now returns the time since the engine was opened, in nanoseconds from 1.
+func (e *Engine) now() int64 { return int64(time.Since(e.started)) + 1 }
+
+// A Listener takes peers that dial. They are served from then on, whether the program does
+// something with them or not.
+type Listener struct {
+	e    *Engine
+	l    net.Listener
+	gone chan struct{}
+}
+
+// Listen listens for peers on a TCP address. The listener lasts until it or the engine is closed;
+// ctx limits only the call.
+func (e *Engine) Listen(ctx context.Context, addr string) (*Listener, error) {
+	var lc net.ListenConfig
+	tcp, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("xfer: %w", err)
+	}
+	l := &Listener{e: e, l: tcp, gone: make(chan struct{})}
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		tcp.Close()
+		return nil, errClosed
+	}
+	e.listeners[l] = true
+	e.mu.Unlock()
+	go l.serve()
+	return l, nil
+}
+
+// Addr returns the address that peers dial.
+func (l *Listener) Addr() net.Addr { return l.l.Addr() }
+
+// Close stops listening. The peers stay.
+func (l *Listener) Close() error {
+	l.l.Close()
+	<-l.gone
+	l.e.mu.Lock()
+	delete(l.e.listeners, l)
+	l.e.mu.Unlock()
+	return nil
+}
+
+func (l *Listener) serve() {
+	defer close(l.gone)
+	for {
+		conn, err := l.l.Accept()
+		switch {
+		case err == nil:
+			go l.e.accept(conn)
+		case errors.Is(err, net.ErrClosed):
+			return
+		default: // as when there are too many open files
+			l.e.o.Log.Warn("xfer: accept", "err", err)
+			select {
+			case <-l.e.ctx.Done():
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}
+}

@@ -1,0 +1,507 @@
+package xfer
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// A Peer is an engine at the other end of a control connection, whoever has dialed. Both ends may
+// read and write what the other one grants. Its methods are safe for concurrent use.
+//
+// A Peer is lost when its control connection ends: its operations fail with ErrPeerLost. A program
+// dials again for a new one.
+type Peer struct {
+	e      *Engine
+	conn   net.Conn
+	dialed string // the address that was dialed; "" if the peer has dialed
+	engine engineID
+	rails  []railInfo
+	told   []uint32 // the changes of this engine's rails that the peer was told of
+	domain *domain  // of what the peer uses here
+
+	ctx    context.Context // ends with the control connection
+	cancel context.CancelFunc
+	heard  chan struct{} // closed when nothing is read any more
+	gone   chan struct{} // closed when all has been cleaned up
+	news   chan struct{} // holds a token when a rail's state has changed
+
+	writing sync.Mutex // held to write to conn
+	out     []byte     // the message that is being written
+
+	calling chan struct{} // has a token for each call that waits
+
+	mu       sync.Mutex
+	err      error // why the connection has ended
+	lastCall uint64
+	calls    map[uint64]chan *message
+	serving  int             // requests of the peer's that are being served
+	grants   map[*Grant]bool // whose keys the peer has; nil after the end
+	targets  map[uint32]*target
+
+	tasks sync.WaitGroup // goroutines that serve requests
+
+	// Of the peer's notifications, under mu.
+	untaken  int            // that the program has not taken
+	taken    int            // since the last credit
+	nextNote uint64         // the number of the next one to deliver
+	early    [untaken]early // those after it, by their numbers modulo untaken
+
+	// Numbers of notifications that this engine has given up, and not told the peer of; under mu.
+	skips []uint64
+
+	scheduler
+}
+
+// limits of what a peer may ask for at a time.
+const (
+	maxServing = 1024
+	maxCalls   = 256
+	maxTargets = 4 * maxRails
+)
+
+// Dial connects to the engine that listens on a TCP address. ctx limits only the call. Queue pairs
+// are made when the first operation needs them.
+func (e *Engine) Dial(ctx context.Context, addr string) (*Peer, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("xfer: %w", err)
+	}
+	if e.o.TLS != nil {
+		c := e.o.TLS
+		if c.ServerName == "" && !c.InsecureSkipVerify {
+			c = c.Clone()
+			c.ServerName, _, _ = net.SplitHostPort(addr)
+		}
+		conn = tls.Client(conn, c)
+	}
+	p, err := e.meet(ctx, conn, addr)
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("xfer: dial %s: %w", addr, err)
+	}
+	return p, nil
+}
+
+// accept meets a peer that has dialed.
+func (e *Engine) accept(conn net.Conn) {
+	ctx, cancel := context.WithTimeout(e.ctx, e.o.Liveness)
+	defer cancel()
+	if e.o.TLS != nil {
+		conn = tls.Server(conn, e.o.TLS)
+	}
+	if _, err := e.meet(ctx, conn, ""); err != nil {
+		e.o.Log.Info("xfer: a peer was refused", "peer", conn.RemoteAddr().String(), "err", err)
+		conn.Close()
+	}
+}
+
+// meet exchanges hellos, and starts a Peer.
+func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer, error) {
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	conn.SetDeadline(time.Now().Add(e.o.Liveness))
+	p := &Peer{
+		e: e, conn: conn, dialed: dialed, heard: make(chan struct{}), gone: make(chan struct{}), news: make(chan struct{}, 1), calling: make(chan struct{}, maxCalls),
+		nextNote: 1, calls: make(map[uint64]chan *message), grants: make(map[*Grant]bool), targets: make(map[uint32]*target),
+	}
+	me := &message{Kind: hello, Version: version, Engine: e.id[:], Notifications: untaken}
+	for _, r := range e.rails {
+		p.told = append(p.told, r.changes.Load())
+		me.Rails = append(me.Rails, railInfo{r.name, r.up.Load()})
+	}
+	if err := p.write(me); err != nil {
+		return nil, errors.Join(ctx.Err(), err)
+	}
+	m, err := readMessage(conn)
+	switch {
+	case err != nil:
+		return nil, errors.Join(ctx.Err(), err)
+	case m.Kind == bye:
+		return nil, fmt.Errorf("%w: %w", ErrDenied, m.failure())
+	case m.Kind != hello:
+		return nil, fmt.Errorf("the peer begins with %q", string(m.Kind))
+	}
+	copy(p.engine[:], m.Engine)
+	p.rails = m.Rails
+	p.scheduler.init(p, m.Notifications)
+	refuse := func(err error) (*Peer, error) {
+		m := &message{Kind: bye}
+		m.fail(err)
+		p.write(m)
+		return nil, err
+	}
+	if dialed == "" && e.o.Admit != nil {
+		if err := e.o.Admit(p); err != nil {
+			return refuse(fmt.Errorf("%w: %w", ErrDenied, err))
+		}
+	}
+	if p.domain = e.shared; p.domain == nil {
+		if p.domain, err = e.newDomain(); err != nil {
+			return refuse(err)
+		}
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	if err := e.addPeer(p); err != nil {
+		p.cancel()
+		p.closeDomain()
+		return refuse(err)
+	}
+	if !stop() { // ctx has ended, and perhaps the deadline has changed
+		conn.SetDeadline(time.Time{})
+	}
+	go p.read()
+	go p.watch()
+	go p.cleanUp()
+	return p, nil
+}
+
+// Addr returns the address of the control connection's other end.
+func (p *Peer) Addr() string {
+	if p.dialed != "" {
+		return p.dialed
+	}
+	return p.conn.RemoteAddr().String()
+}
+
+// TLS returns the state of the control connection's TLS, with the peer's certificates, or nil
+// without TLS.
+func (p *Peer) TLS() *tls.ConnectionState {
+	if c, ok := p.conn.(*tls.Conn); ok {
+		s := c.ConnectionState()
+		return &s
+	}
+	return nil
+}
+
+// Done returns a channel that is closed when the peer is lost or closed, and no device uses memory
+// for it any more.
+func (p *Peer) Done() <-chan struct{} { return p.gone }
+
+// Err returns why the peer was lost, or nil.
+func (p *Peer) Err() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// Close ends the connection. Batches that are not over fail. When it returns, no device uses
+// memory for them or for the peer.
+func (p *Peer) Close() error {
+	if p.Err() == nil {
+		p.write(&message{Kind: bye})
+	}
+	p.end(errClosed)
+	<-p.gone
+	return nil
+}
+
+// end ends the connection. The first reason stays.
+func (p *Peer) end(err error) {
+	p.mu.Lock()
+	first := p.err == nil
+	if first {
+		p.err = err
+	}
+	p.mu.Unlock()
+	if first {
+		p.e.o.Log.Info("xfer: peer", "peer", p.Addr(), "err", err)
+		p.cancel()
+		p.conn.Close()
+	}
+}
+
+// lost returns the error of operations after the end.
+func (p *Peer) lost() error {
+	if err := p.Err(); err != nil {
+		return fmt.Errorf("%w: %w", ErrPeerLost, err)
+	}
+	return ErrPeerLost
+}
+
+// write writes a message.
+func (p *Peer) write(m *message) error {
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	var err error
+	if p.out, err = appendMessage(p.out[:0], m); err != nil {
+		return err
+	}
+	p.conn.SetWriteDeadline(time.Now().Add(p.e.o.Liveness))
+	_, err = p.conn.Write(p.out)
+	return err
+}
+
+// tell sends news. If it can't, the connection ends.
+func (p *Peer) tell(m *message) {
+	if err := p.write(m); err != nil {
+		p.end(err)
+	}
+}
+
+// call sends a request, and waits for the answer. It sends the request even if ctx has ended.
+func (p *Peer) call(ctx context.Context, m *message) (*message, error) {
+	select {
+	case p.calling <- struct{}{}:
+	case <-p.ctx.Done():
+		return nil, p.lost()
+	}
+	defer func() { <-p.calling }()
+	reply := make(chan *message, 1)
+	p.mu.Lock()
+	p.lastCall++
+	m.ID = p.lastCall
+	p.calls[m.ID] = reply
+	p.mu.Unlock()
+	defer func() {
+		p.mu.Lock()
+		delete(p.calls, m.ID)
+		p.mu.Unlock()
+	}()
+	if err := p.write(m); err != nil {
+		p.end(err)
+		return nil, p.lost()
+	}
+	select {
+	case r := <-reply:
+		return r, r.failure()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-p.ctx.Done():
+		return nil, p.lost()
+	}
+}
+
+// read handles the peer's messages until the connection ends.
+func (p *Peer) read() {
+	defer close(p.heard)
+	for {
+		p.conn.SetReadDeadline(time.Now().Add(p.e.o.Liveness))
+		m, err := readMessage(p.conn)
+		if err == nil {
+			err = p.handle(m)
+		}
+		if err != nil {
+			p.end(err)
+			return
+		}
+	}
+}
+
+// handle handles a message. An error ends the connection.
+func (p *Peer) handle(m *message) error {
+	switch m.Kind {
+	case answer:
+		p.mu.Lock()
+		reply := p.calls[m.ID]
+		delete(p.calls, m.ID)
+		p.mu.Unlock()
+		if reply != nil { // else nobody waits any more
+			reply <- m
+		}
+	case openLink, closeLink, attach, revoke:
+		// What fails because of the revocation must find it here, so it doesn't wait for a goroutine.
+		var busy []*attachment
+		if m.Kind == revoke {
+			busy = p.revoked(m.Grant)
+		}
+		p.mu.Lock()
+		p.serving++
+		n := p.serving
+		p.mu.Unlock()
+		if n > maxServing {
+			return fmt.Errorf("the peer has more than %d requests at a time", maxServing)
+		}
+		p.tasks.Go(func() { p.serve(m, busy) })
+	case credit:
+		return p.credited(m.Count)
+	case railUp:
+		p.theirRail(m.Rail, m.Up)
+	case skipNote:
+		if err := p.notified(m.Count, 0, true); err != nil {
+			return err
+		}
+		p.giveCredit()
+	case alive:
+	case bye:
+		return errors.New("the peer has closed the connection")
+	default:
+		return fmt.Errorf("an unexpected %q", string(m.Kind))
+	}
+	return nil
+}
+
+// serve answers a request.
+func (p *Peer) serve(m *message, busy []*attachment) {
+	var reply *message
+	var err error
+	switch m.Kind {
+	case openLink:
+		reply, err = p.openTarget(m)
+	case closeLink:
+		reply, err = p.closeTarget(m.Link)
+	case attach:
+		reply, err = p.e.attach(p, m)
+	case revoke:
+		reply, err = new(message), p.idle(busy)
+	}
+	if err != nil {
+		reply = new(message)
+		reply.fail(err)
+	}
+	reply.Kind, reply.ID = answer, m.ID
+	p.mu.Lock()
+	p.serving--
+	p.mu.Unlock()
+	p.tell(reply)
+}
+
+// granted notes that the peer has a grant's keys. It reports false after the end.
+func (p *Peer) granted(g *Grant) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.grants == nil {
+		return false
+	}
+	p.grants[g] = true
+	return true
+}
+
+// ungrant notes that the peer's keys for a grant are void.
+func (p *Peer) ungrant(g *Grant) {
+	p.mu.Lock()
+	delete(p.grants, g)
+	p.mu.Unlock()
+}
+
+// watch sends signs of life, and looks for requests and rails that have hung.
+func (p *Peer) watch() {
+	period := p.e.o.Liveness / 4
+	life, look := time.NewTicker(period), time.NewTicker(max(p.e.o.Patience/8, time.Millisecond))
+	defer life.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-p.ctx.Done():
+			return
+		case <-life.C:
+			p.tell(&message{Kind: alive})
+		case <-look.C:
+			p.check()
+		case <-p.news:
+			p.mu.Lock()
+			skips := p.skips
+			p.skips = nil
+			p.mu.Unlock()
+			for _, number := range skips {
+				p.tell(&message{Kind: skipNote, Count: number})
+			}
+			for i, r := range p.e.rails {
+				// A rail that went down and up again is news, too: lanes have moved to others.
+				if n := r.changes.Load(); n != p.told[i] {
+					p.told[i] = n
+					p.tell(&message{Kind: railUp, Rail: i, Up: r.up.Load()})
+				}
+			}
+		}
+	}
+}
+
+// cleanUp waits for the end of the connection, and closes all that belongs to the peer.
+func (p *Peer) cleanUp() {
+	<-p.heard
+	p.stop()       // the lanes, and the batches
+	p.tasks.Wait() // no more targets, no more grants
+	p.mu.Lock()
+	targets, grants := p.targets, keys(p.grants)
+	p.targets, p.grants = nil, nil
+	p.mu.Unlock()
+	for _, t := range targets {
+		if err := t.close(); err != nil {
+			p.e.o.Log.Error("xfer: close a queue pair", "peer", p.Addr(), "err", err)
+		}
+	}
+	for _, g := range grants {
+		if err := g.forget(p); err != nil {
+			p.e.o.Log.Error("xfer: deregister", "peer", p.Addr(), "grant", g.id, "err", err)
+		}
+	}
+	p.closeDomain()
+	p.e.dropPeer(p)
+	close(p.gone)
+}
+
+func (p *Peer) closeDomain() {
+	if p.domain == p.e.shared {
+		return
+	}
+	if err := p.domain.close(); err != nil {
+		p.e.o.Log.Error("xfer: close protection domains", "peer", p.Addr(), "err", err)
+	}
+}
+
+// consumed counts a notification that the program has taken.
+func (p *Peer) consumed() {
+	p.mu.Lock()
+	p.untaken--
+	p.taken++
+	p.mu.Unlock()
+	p.giveCredit()
+}
+
+// giveCredit lets the peer send more notifications, if many were taken.
+func (p *Peer) giveCredit() {
+	p.mu.Lock()
+	n := p.taken
+	if n >= untaken/4 {
+		p.taken = 0
+	}
+	p.mu.Unlock()
+	if n >= untaken/4 {
+		p.tell(&message{Kind: credit, Count: uint64(n)})
+	}
+}
+
+// An early notification has arrived, or was given up, before one with a lower number.
+type early struct {
+	here, skipped bool
+	tag           uint64
+}
+
+// notified takes a notification of the peer's, or the news that there is none with the number. Those
+// that came over different rails are put in order.
+func (p *Peer) notified(number, tag uint64, skipped bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if number-p.nextNote >= uint64(untaken-p.untaken) || p.early[number%untaken].here {
+		return fmt.Errorf("the peer has sent notification %d, after %d, of which %d were not taken", number, p.nextNote-1, p.untaken)
+	}
+	p.early[number%untaken] = early{true, skipped, tag}
+	for {
+		x := &p.early[p.nextNote%untaken]
+		if !x.here {
+			return nil
+		}
+		if x.skipped {
+			p.taken++
+		} else {
+			p.untaken++
+			p.e.notified.add(Notification{p, x.tag})
+		}
+		*x = early{}
+		p.nextNote++
+	}
+}
+
+// wake makes watch tell the peer the news.
+func (p *Peer) wake() {
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,587 @@
+package xfer
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/goverbs/goverbs/verbs"
+)
+
+// A class has queue pairs of its own, so that its requests don't wait behind those of the other.
+type class uint8
+
+const (
+	small class = iota
+	bulk
+	classes
+)
+
+func (c class) String() string { return [...]string{"small", "bulk"}[c] }
+
+// A scheduler hands a peer's operations to lanes. Its lock also protects the lanes, their links, and
+// the batches that run.
+type scheduler struct {
+	p  *Peer
+	mu sync.Mutex
+
+	begun   bool  // the lanes have been started
+	stopped error // why nothing can be started any more
+
+	lanes     []*lane
+	up        int   // lanes with a link
+	downSince int64 // when up became 0
+
+	queues   [classes]queue
+	again    [classes][]slice // slices that have failed on a lane
+	waiting  queue            // parts whose attachment is being made
+	notes    queue            // notifications that wait for a credit
+	credits  int
+	attached map[attachKey]*attachment
+	lastLink uint32
+	lastNote uint64
+	theirs   []bool // the peer's rails that are up
+	ended    *Batch // batches that are over, and whose programs have not been told
+
+	running sync.WaitGroup // the lanes' goroutines
+}
+
+// A slice is a piece of a part that is handed to a lane.
+type slice struct {
+	part   *part
+	off, n int
+	posted int64  // when
+	note   uint32 // the number of a notification among those of its link, from 1
+
+	failure *verbs.WCError // of a slice that has failed, if it has a completion
+}
+
+// culprit reports whether the slice has failed for a reason of its own, and not because one before it
+// has.
+func (x *slice) culprit() bool { return x.failure != nil && x.failure.Status != verbs.WCWRFlushErr }
+
+func (s *scheduler) init(p *Peer, credits int) {
+	s.p, s.credits, s.attached = p, credits, make(map[attachKey]*attachment)
+	for _, r := range p.rails {
+		s.theirs = append(s.theirs, r.Up)
+	}
+}
+
+// unlock unlocks the scheduler, and tells programs of the batches that are over.
+func (s *scheduler) unlock() {
+	list := s.ended
+	s.ended = nil
+	s.mu.Unlock()
+	for list != nil {
+		b := list
+		list, b.next = b.next, nil
+		b.running.Store(false)
+		if b.OnDone != nil {
+			b.OnDone(b)
+		} else {
+			b.done <- struct{}{}
+		}
+	}
+}
+
+// start queues the parts of a batch.
+func (s *scheduler) start(b *Batch) {
+	s.mu.Lock()
+	b.s = s
+	if s.stopped == nil && !s.begun {
+		s.begin()
+	}
+	b.open = 1 // until all are queued
+	for i := range b.parts {
+		q := &b.parts[i]
+		if q.n == 0 || b.err != nil {
+			continue
+		}
+		b.open++
+		if s.stopped != nil {
+			s.fail(b, s.error(q, nil, slice{}, s.stopped))
+			b.open--
+		} else if err := s.attach(q); err != nil {
+			s.fail(b, s.error(q, nil, slice{}, err))
+			b.open--
+		}
+	}
+	if s.stopped != nil && b.err == nil && b.noted {
+		b.err = s.error(&b.note, nil, slice{}, s.stopped)
+	}
+	s.settle(b)
+	s.dispatch()
+	s.unlock()
+}
+
+// settle counts that something of a batch is over. When all is, the notification comes, and then the
+// end.
+func (s *scheduler) settle(b *Batch) {
+	if b.open--; b.open > 0 {
+		return
+	}
+	if b.err == nil && b.noted && !b.told {
+		b.told, b.open = true, 1
+		b.note.handed = 0
+		s.notes.push(&b.note)
+		return
+	}
+	unuse(b.parts)
+	b.next = s.ended
+	s.ended = b
+}
+
+// fail ends a batch with an error. What has not been handed to a lane is dropped.
+func (s *scheduler) fail(b *Batch, err error) {
+	if b.err == nil {
+		b.err = err
+		s.sweep()
+	}
+}
+
+// mark gives a part's batch its error. sweep must follow.
+func (s *scheduler) mark(q *part, err error) {
+	if q.b.err == nil {
+		q.b.err = s.error(q, nil, slice{}, err)
+	}
+}
+
+// sweep drops the queued parts and slices of batches that have failed.
+func (s *scheduler) sweep() {
+	for c := range classes {
+		s.sweepQueue(&s.queues[c])
+		list := s.again[c]
+		s.again[c] = list[:0]
+		for _, x := range list {
+			if x.part.b.err == nil {
+				s.again[c] = append(s.again[c], x)
+				continue
+			}
+			s.giveBack(x.part)
+			s.release(x.part)
+			s.settle(x.part.b)
+		}
+		clear(list[len(s.again[c]):])
+	}
+	s.sweepQueue(&s.waiting)
+	s.sweepQueue(&s.notes)
+}
+
+func (s *scheduler) sweepQueue(q *queue) {
+	list := q.first
+	*q = queue{}
+	for list != nil {
+		x := list
+		list, x.next = x.next, nil
+		if x.b.err == nil {
+			q.push(x)
+			continue
+		}
+		if q != &s.notes {
+			s.giveBack(x)
+		}
+		s.settle(x.b)
+	}
+}
+
+// giveBack returns the credit of a notification that isn't sent. If it has a number, the peer must
+// be told that it doesn't come, and then gives the credit.
+func (s *scheduler) giveBack(q *part) {
+	switch {
+	case q.op != opNotify:
+	case q.number == 0:
+		s.credits++
+	default:
+		s.p.mu.Lock()
+		s.p.skips = append(s.p.skips, q.number)
+		s.p.mu.Unlock()
+		s.p.wake()
+	}
+}
+
+// dispatch hands out all for which there is room.
+func (s *scheduler) dispatch() {
+	for s.credits > 0 && s.notes.first != nil {
+		s.credits--
+		s.queues[small].push(s.notes.pop())
+	}
+	for c := range classes {
+		for {
+			n, ok := s.peek(c)
+			if !ok {
+				break
+			}
+			l := s.choose(c, n)
+			if l == nil {
+				break
+			}
+			l.stage(s.take(c))
+		}
+	}
+	for _, l := range s.lanes {
+		l.flush()
+	}
+}
+
+// peek returns the number of bytes of the next slice of a class.
+func (s *scheduler) peek(c class) (n int, ok bool) {
+	if list := s.again[c]; len(list) > 0 {
+		return list[0].n, true
+	}
+	if q := s.queues[c].first; q != nil {
+		return min(q.n-q.handed, s.p.e.o.SliceBytes), true
+	}
+	return 0, false
+}
+
+// take takes the next slice of a class.
+func (s *scheduler) take(c class) slice {
+	if list := s.again[c]; len(list) > 0 {
+		x := list[0]
+		s.again[c] = append(list[:0], list[1:]...)
+		return x
+	}
+	q := s.queues[c].first
+	x := slice{part: q, off: q.handed, n: min(q.n-q.handed, s.p.e.o.SliceBytes)}
+	q.handed += x.n
+	if q.att != nil {
+		q.att.inFlight++
+	}
+	if q.handed == q.n {
+		s.queues[c].pop() // its share in open becomes the last slice's
+	} else {
+		q.b.open++
+	}
+	return x
+}
+
+// choose returns the lane on which n bytes of a class would end first, or nil if that lane has no
+// room now. Without lanes of the class it takes any.
+func (s *scheduler) choose(c class, n int) *lane {
+	if s.up == 0 {
+		return nil
+	}
+	var best *lane
+	least := math.Inf(1)
+	for _, any := range [...]bool{false, true} {
+		for _, l := range s.lanes {
+			if l.link == nil || l.class != c && !any {
+				continue
+			}
+			if t := float64(l.bytes+n+1) / l.rate; t < least {
+				best, least = l, t
+			}
+		}
+		if best != nil {
+			break
+		}
+	}
+	// A lane whose speed was misjudged, or has changed, would get nothing, and never be measured again.
+	for _, l := range s.lanes {
+		if l.link != nil && l.class == best.class && l.link.head == l.link.tail && s.p.e.now()-l.last > int64(judged) {
+			return l
+		}
+	}
+	if best.room() {
+		return best
+	}
+	return nil
+}
+
+// judged is how long the speed of a lane is believed while nothing is in flight there.
+const judged = 100 * time.Millisecond
+
+// done counts a slice that has succeeded.
+func (s *scheduler) done(x *slice) {
+	x.part.b.finished += int64(x.n)
+	s.release(x.part)
+	s.settle(x.part.b)
+}
+
+// resolve decides what becomes of a slice that a link has not done. received is the number of
+// notifications that the peer has received over the link; lost, if not nil, is why that can't be
+// known.
+func (s *scheduler) resolve(l *lane, x slice, received uint64, lost error) {
+	q := x.part
+	switch {
+	case q.op == opNotify && lost == nil && uint64(x.note) <= received:
+		s.done(&x)
+		return
+	case q.b.err != nil:
+	case lost != nil:
+		s.fail(q.b, s.error(q, l, x, lost))
+	case q.att != nil && q.att.err != nil:
+		s.fail(q.b, s.error(q, l, x, q.att.err))
+	case x.culprit() && (permanent(x.failure.Status) || q.failures >= tries):
+		s.fail(q.b, s.error(q, l, x, nil))
+	case q.op == opFetchAdd || q.op == opCompareSwap:
+		s.fail(q.b, s.error(q, l, x, nil))
+	default:
+		if x.culprit() {
+			q.failures++
+		}
+		x.failure = nil
+		s.again[q.class] = append(s.again[q.class], x)
+		l.stats.again.Add(1)
+		return
+	}
+	s.giveBack(q)
+	s.release(q)
+	s.settle(q.b)
+}
+
+// tries is how often the slices of a part may fail for a reason of their own, and be sent again.
+const tries = 16
+
+// error makes the error of a part. err may be nil for a failed request.
+func (s *scheduler) error(q *part, l *lane, x slice, err error) error {
+	e := &Error{Op: q.op.String(), Peer: s.p.Addr(), Err: err}
+	if l != nil {
+		e.Rail = l.rail.name
+	}
+	if x.failure != nil {
+		e.Status, e.Vendor = x.failure.Status, x.failure.VendorErr
+		if e.Err = x.failure; err != nil {
+			e.Err = fmt.Errorf("%w: %w", err, x.failure)
+		}
+	}
+	if l != nil && (q.op == opFetchAdd || q.op == opCompareSwap) && !permanent(e.Status) {
+		e.Err = fmt.Errorf("%w: %w", ErrUncertain, e.Err)
+	}
+	return e
+}
+
+// release counts that a slice is not in flight any more.
+func (s *scheduler) release(q *part) {
+	if a := q.att; a != nil {
+		if a.inFlight--; a.inFlight == 0 && a.err != nil {
+			close(a.idle)
+		}
+	}
+}
+
+// credited is the peer's permission to send more notifications.
+func (s *scheduler) credited(n uint64) error {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.credits += int(n); s.credits > maxCredit {
+		return fmt.Errorf("the peer has given %d credits", s.credits)
+	}
+	s.dispatch()
+	return nil
+}
+
+// failAll fails the batches of all that is queued.
+func (s *scheduler) failAll(err error) {
+	mark := func(q *part) { s.mark(q, err) }
+	for c := range classes {
+		for q := s.queues[c].first; q != nil; q = q.next {
+			mark(q)
+		}
+		for _, x := range s.again[c] {
+			mark(x.part)
+		}
+	}
+	for _, list := range []*queue{&s.waiting, &s.notes} {
+		for q := list.first; q != nil; q = q.next {
+			mark(q)
+		}
+	}
+	s.sweep()
+}
+
+// check fails what waits for a rail in vain, and gives up links that have hung.
+func (s *scheduler) check() {
+	s.mu.Lock()
+	defer s.unlock()
+	now, patience := s.p.e.now(), int64(s.p.e.o.Patience)
+	for _, l := range s.lanes {
+		switch k := l.link; {
+		case k == nil:
+		case k.head != k.tail && now-k.at(k.head).posted > patience:
+			s.broke(k, errHung)
+		case k.theirs != l.prefer && s.theirs[l.prefer] && now-k.since > patience:
+			s.broke(k, errMoved) // perhaps the preferred rail can be reached by now
+		}
+	}
+	if s.begun && s.up == 0 && now-s.downSince > patience {
+		err := ErrNoRail
+		for _, l := range s.lanes {
+			if l.err != nil {
+				err = fmt.Errorf("%w: rail %s: %w", ErrNoRail, l.rail.name, l.err)
+				break
+			}
+		}
+		s.failAll(err)
+	}
+}
+
+var errHung = errors.New("a request has not ended for too long")
+
+// stop ends the lanes, and fails all batches.
+func (s *scheduler) stop() {
+	s.mu.Lock()
+	s.stopped = s.p.lost()
+	s.unlock()
+	s.running.Wait()
+	s.mu.Lock()
+	s.failAll(s.stopped)
+	s.unlock()
+}
+
+// A queue is a list of parts.
+type queue struct{ first, last *part }
+
+func (q *queue) push(x *part) {
+	if x.next = nil; q.first == nil {
+		q.first = x
+	} else {
+		q.last.next = x
+	}
+	q.last = x
+}
+
+func (q *queue) pop() *part {
+	x := q.first
+	if q.first = x.next; q.first == nil {
+		q.last = nil
+	}
+	x.next = nil
+	return x
+}
+
+// An attachment is the right to use a peer's grant, with its keys.
+type attachment struct {
+	key      attachKey
+	ready    bool
+	err      error         // why it can't be used any more
+	inFlight int           // slices handed to lanes
+	idle     chan struct{} // closed when there is an error, and nothing is in flight
+
+	address, length uint64
+	access          Access
+	keys            []uint32 // by the peer's rails
+}
+
+type attachKey struct {
+	grant  uint64
+	secret secret
+}
+
+// attach queues a part, behind its attachment if that must be made first.
+func (s *scheduler) attach(q *part) error {
+	key := attachKey{q.remote.grant, q.remote.secret}
+	a := s.attached[key]
+	if a == nil {
+		a = &attachment{key: key, idle: make(chan struct{})}
+		s.attached[key] = a
+		go s.ask(a)
+	}
+	q.att = a
+	if !a.ready {
+		s.waiting.push(q)
+		return nil
+	}
+	return s.enqueue(q)
+}
+
+// enqueue queues a part whose attachment is ready.
+func (s *scheduler) enqueue(q *part) error {
+	a := q.att
+	switch {
+	case q.remote.off > a.length || q.remote.n > a.length-q.remote.off:
+		return fmt.Errorf("%w: the range is not part of the grant", ErrDenied)
+	case a.access&needs[q.op] == 0:
+		return errAccess
+	case (q.op == opFetchAdd || q.op == opCompareSwap) && (a.address+q.remote.off)%8 != 0:
+		return errWord
+	}
+	s.queues[q.class].push(q)
+	return nil
+}
+
+// ask asks the peer for the keys of an attachment.
+func (s *scheduler) ask(a *attachment) {
+	m, err := s.p.call(s.p.ctx, &message{Kind: attach, Grant: a.key.grant, Secret: a.key.secret[:]})
+	if err == nil && len(m.Keys) != len(s.p.rails) {
+		err = fmt.Errorf("the peer has %d rails, and gives %d keys", len(s.p.rails), len(m.Keys))
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	if err == nil {
+		err = a.err // revoked meanwhile
+	}
+	if err != nil {
+		a.err = err
+		delete(s.attached, a.key)
+	} else {
+		a.ready, a.address, a.length, a.access, a.keys = true, m.Address, m.Length, m.Access, m.Keys
+	}
+	list := s.waiting.first
+	s.waiting = queue{}
+	for list != nil {
+		q := list
+		list = q.next
+		switch {
+		case q.att != a:
+			s.waiting.push(q)
+			continue
+		case err == nil:
+			bad := s.enqueue(q)
+			if bad == nil {
+				continue
+			}
+			s.mark(q, bad)
+		default:
+			s.mark(q, err)
+		}
+		s.settle(q.b)
+	}
+	s.sweep()
+	s.dispatch()
+}
+
+// revoked is the news that a grant is revoked. It fails what is not in flight, and returns the
+// attachments with something in flight.
+func (s *scheduler) revoked(grant uint64) (busy []*attachment) {
+	s.mu.Lock()
+	defer s.unlock()
+	for key, a := range s.attached {
+		if key.grant != grant {
+			continue
+		}
+		delete(s.attached, key)
+		a.err = ErrRevoked
+		if a.inFlight > 0 {
+			busy = append(busy, a)
+		}
+		for c := range classes {
+			for q := s.queues[c].first; q != nil; q = q.next {
+				if q.att == a {
+					s.mark(q, ErrRevoked)
+				}
+			}
+			for _, x := range s.again[c] {
+				if x.part.att == a {
+					s.mark(x.part, ErrRevoked)
+				}
+			}
+		}
+	}
+	s.sweep()
+	return busy
+}
+
+// idle waits until nothing is in flight.
+func (s *scheduler) idle(busy []*attachment) error {
+	for _, a := range busy {
+		select {
+		case <-a.idle:
+		case <-s.p.ctx.Done():
+			return s.p.ctx.Err()
+		}
+	}
+	return nil
+}
