@@ -31,8 +31,9 @@ type qp struct {
 	// Of the request at the head of sq.
 	seq      int
 	attempt  int
-	silences int // attempts without an answer
-	refusals int // attempts that found no receive
+	silences int      // attempts without an answer
+	refusals int      // attempts that found no receive
+	answer   *verdict // of an attempt that was carried out, if its answer was lost
 	timer    *time.Timer
 }
 
@@ -118,7 +119,7 @@ func (q *qp) stop() {
 	if q.timer != nil {
 		q.timer.Stop()
 	}
-	q.timer, q.attempt, q.silences, q.refusals = nil, 0, 0, 0
+	q.timer, q.attempt, q.silences, q.refusals, q.answer = nil, 0, 0, 0, nil
 }
 
 // fail moves to ERR, and flushes the queues.
@@ -239,6 +240,18 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 		}
 		return q.silence(f.kind == lose)
 	}
+	if q.answer != nil { // the receiver knows the request
+		if f.kind == loseAnswer {
+			return q.silence(true)
+		}
+		return *q.answer
+	}
+	if f.kind == late && q.typ == uapi.IB_UVERBS_QPT_RC && op == uapi.IB_UVERBS_WR_RDMA_WRITE {
+		data := make([]byte, n.src.len())
+		list{data}.from(n.src)
+		n.late = append(n.late, lateWrite{q, peer, *w, data})
+		return failed(verbs.WCRetryExcErr)
+	}
 	if f.kind == notReady && q.typ == uapi.IB_UVERBS_QPT_RC && (message || op == uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM) {
 		return q.refused(0)
 	}
@@ -247,7 +260,31 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 	if q.typ == uapi.IB_UVERBS_QPT_UC {
 		return verdict{}
 	}
+	if f.kind == loseAnswer && !v.again && v.status == verbs.WCSuccess {
+		answer := v // v itself would be allocated for each request
+		q.answer = &answer
+		return q.silence(true)
+	}
 	return v
+}
+
+// A lateWrite is a write that has not arrived yet, and of which its sender thinks that it never will.
+type lateWrite struct {
+	from, to *qp
+	request  uapi.RxeSendWqe
+	data     []byte
+}
+
+// arrive carries out the late writes, as far as their receivers still accept packets.
+func (n *Network) arrive() {
+	writes := n.late
+	n.late = nil
+	for i := range writes {
+		w := &writes[i]
+		if n.qps[w.to.num] == w.to && w.to.listens() {
+			w.to.receive(w.from, &w.request, uapi.IB_UVERBS_WR_RDMA_WRITE, list{w.data})
+		}
+	}
 }
 
 // peer returns the queue pair that receives q's packets, or nil.

@@ -31,6 +31,8 @@ const (
 	notReady
 	hold
 	fail
+	loseAnswer
+	late
 )
 
 // Lose loses a packet of the request. With RC the request is tried again at once, until the queue
@@ -47,6 +49,16 @@ func NotReady() Fault { return Fault{kind: notReady} }
 // Hold makes the request wait, and the requests behind it in its queue pair. It is retried when
 // SetFault is called, and when another request is posted on the queue pair.
 func Hold() Fault { return Fault{kind: hold} }
+
+// LoseAnswer executes the request, and loses the answer. With RC the request is tried again at once,
+// and the receiver, which knows it, only answers again. If all answers are lost, the request fails
+// with WCRetryExcErr, although it was carried out. UC and UD have no answers.
+func LoseAnswer() Fault { return Fault{kind: loseAnswer} }
+
+// Late makes an RDMA write over RC fail with WCRetryExcErr at once, and arrive later: when SetFault is
+// called next, or a link comes up. It has no effect then if its receiver's queue pair was closed, reset or has failed. Other
+// requests are executed.
+func Late() Fault { return Fault{kind: late} }
 
 // Fail makes the request fail with a status. Its queue pair fails.
 func Fail(status verbs.WCStatus) Fault { return Fault{kind: fail, status: status} }

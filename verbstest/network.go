@@ -33,6 +33,7 @@ type Network struct {
 	last    uint32 // the last handle or QP number
 	qps     map[uint32]*qp
 	cm      manager
+	late    []lateWrite
 	src     list // of the request being executed
 	dst     list
 }
@@ -274,8 +275,9 @@ func (n *Network) SetFault(f func(Request) Fault) {
 	n.run()
 }
 
-// run makes all queue pairs try their waiting requests.
+// run makes all queue pairs try their waiting requests, after those that are late.
 func (n *Network) run() {
+	n.arrive()
 	for _, num := range slices.Sorted(maps.Keys(n.qps)) {
 		n.qps[num].run()
 	}

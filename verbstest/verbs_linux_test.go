@@ -242,6 +242,8 @@ func TestFaults(t *testing.T) {
 	}{
 		"a packet is lost":     {verbstest.Lose(), 3, verbs.WCSuccess},
 		"all packets are lost": {verbstest.Lose(), 4, verbs.WCRetryExcErr},
+		"an answer is lost":    {verbstest.LoseAnswer(), 3, verbs.WCSuccess},
+		"all answers are lost": {verbstest.LoseAnswer(), 4, verbs.WCRetryExcErr},
 		"not ready":            {verbstest.NotReady(), 2, verbs.WCSuccess},
 		"never ready":          {verbstest.NotReady(), 3, verbs.WCRNRRetryExcErr},
 		"failure":              {verbstest.Fail(verbs.WCRemOpErr), 1, verbs.WCRemOpErr},
@@ -280,6 +282,56 @@ func TestFaults(t *testing.T) {
 				t.Errorf("the fault should have been met %d times more", times)
 			}
 		})
+	}
+}
+
+// A request whose answers are lost is carried out once.
+func TestLoseAnswer(t *testing.T) {
+	n := verbstest.New(t)
+	a, b := pair(t, n, quick)
+	add := func(status verbs.WCStatus) {
+		a.send(t, verbs.SendWR{WRID: 1, Opcode: verbs.OpFetchAdd, Add: 1, SGL: []verbs.SGE{a.mr.SGE(0, 8)}, Remote: b.mr.Remote()})
+		a.wait(t, 1, status)
+	}
+	lost := 3
+	n.SetFault(func(verbstest.Request) verbstest.Fault {
+		if lost--; lost >= 0 {
+			return verbstest.LoseAnswer()
+		}
+		return verbstest.Fault{}
+	})
+	add(verbs.WCSuccess)
+	lost = 4
+	add(verbs.WCRetryExcErr)
+	if is := binary.NativeEndian.Uint64(b.mr.Bytes()); is != 2 || lost != 0 {
+		t.Errorf("two additions made it %d; %d answers were not lost", is, lost)
+	}
+}
+
+// A late write arrives, unless its receiver is gone.
+func TestLate(t *testing.T) {
+	for _, end := range []bool{false, true} {
+		n := verbstest.New(t)
+		a, b := pair(t, n, quick)
+		n.SetFault(verbstest.Nth(1, verbstest.Late()))
+		copy(a.mr.Bytes(), "late")
+		a.send(t, verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{a.mr.SGE(0, 4)}, Remote: b.mr.Remote()})
+		a.wait(t, 1, verbs.WCRetryExcErr)
+		copy(a.mr.Bytes(), "then")
+		if end {
+			check(t, b.qp.Close())
+		}
+		if is := string(b.mr.Bytes()[:4]); is != "\x00\x00\x00\x00" {
+			t.Errorf("it has arrived: %q", is)
+		}
+		n.SetFault(nil)
+		want := map[bool]string{false: "late", true: "\x00\x00\x00\x00"}[end]
+		if is := string(b.mr.Bytes()[:4]); is != want {
+			t.Errorf("the memory is %q, want %q", is, want)
+		}
+		check(t, a.dev.Close())
+		check(t, b.dev.Close())
+		check(t, n.Close())
 	}
 }
 
