@@ -62,7 +62,8 @@
 //   - [ErrNoRail], if no rail has reached the peer for [Options.Patience];
 //   - [ErrUncertain], in addition, if an atomic operation may have been carried out.
 //
-// After an error, some bytes of the batch's writes may have been written, and others not.
+// After an error, some of the batch's operations may have been carried out, and others in part or
+// not at all.
 //
 // # Cancelling
 //

@@ -24,6 +24,7 @@ type target struct {
 	mu       sync.Mutex
 	received uint64
 	posted   int           // receives
+	closing  bool          // no receive is posted any more
 	drained  chan struct{} // closed when no receive is posted
 }
 
@@ -103,7 +104,7 @@ func (t *target) complete(wc *verbs.WC) {
 	} else if wc.Status == verbs.WCSuccess {
 		t.p.end(fmt.Errorf("a notification of %d bytes", wc.ByteLen))
 	}
-	if wc.Status != verbs.WCSuccess || t.ring.Repost(wc) != nil {
+	if t.closing || wc.Status != verbs.WCSuccess || t.ring.Repost(wc) != nil {
 		if t.posted--; t.posted == 0 {
 			close(t.drained)
 		}
@@ -130,7 +131,10 @@ func (p *Peer) closeTarget(number uint32) (*message, error) {
 
 // close closes the queue pair, once all that it has received has been counted.
 func (t *target) close() error {
+	// A receive that was posted after the queue pair had failed may stay there, so there are none from
+	// here on, and Modify flushes the others, even if the queue pair has failed before.
 	t.mu.Lock()
+	t.closing = true
 	wait := t.posted > 0
 	t.mu.Unlock()
 	err := t.qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState)
