@@ -61,6 +61,8 @@ func (p Piece) Grant(o GrantOptions) (*Grant, error) {
 	g.e.grants[g.id] = g
 	g.e.mu.Unlock()
 	if !o.Expires.IsZero() {
+		g.mu.Lock() // Revoke may run before AfterFunc has returned
+		defer g.mu.Unlock()
 		g.expiry = time.AfterFunc(time.Until(o.Expires), func() {
 			if err := g.Revoke(g.e.ctx); err != nil {
 				g.e.o.Log.Error("xfer: revoke an expired grant", "grant", g.id, "err", err)

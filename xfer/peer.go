@@ -101,7 +101,8 @@ func (e *Engine) accept(conn net.Conn) {
 	}
 }
 
-// meet exchanges hellos, and starts a Peer.
+// meet exchanges hellos, and starts a Peer. The side that has dialed begins, and the other one answers
+// with its hello if it admits the peer, or else with bye.
 func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer, error) {
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -115,15 +116,17 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 		p.told = append(p.told, r.changes.Load())
 		me.Rails = append(me.Rails, railInfo{r.name, r.up.Load()})
 	}
-	if err := p.write(me); err != nil {
-		return nil, errors.Join(ctx.Err(), err)
+	if dialed != "" {
+		if err := p.write(me); err != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
 	}
 	m, err := readMessage(conn)
 	switch {
 	case err != nil:
 		return nil, errors.Join(ctx.Err(), err)
 	case m.Kind == bye:
-		return nil, fmt.Errorf("%w: %w", ErrDenied, m.failure())
+		return nil, errors.Join(ErrDenied, m.failure())
 	case m.Kind != hello:
 		return nil, fmt.Errorf("the peer begins with %q", string(m.Kind))
 	}
@@ -152,13 +155,19 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 		p.closeDomain()
 		return refuse(err)
 	}
-	if !stop() { // ctx has ended, and perhaps the deadline has changed
-		conn.SetDeadline(time.Time{})
+	if dialed == "" {
+		err = p.write(me)
+	}
+	if !stop() { // the deadline has passed, or will
+		err = errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		p.end(err)
 	}
 	go p.read()
 	go p.watch()
-	go p.cleanUp()
-	return p, nil
+	go p.cleanUp() // also after an error: the engine knows the peer
+	return p, err
 }
 
 // Addr returns the address of the control connection's other end.
