@@ -1,0 +1,152 @@
+// Package cli has what the commands of ibv share: the description of a command, from which its
+// help, manual page and completion are generated; one option parser; errors and exit statuses.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+)
+
+// Exit statuses of every command.
+const (
+	OK     = 0
+	Failed = 1
+	Wrong  = 2 // wrong usage
+)
+
+// The groups of commands, in the order of the help.
+const (
+	Look    = "Look at devices"
+	Change  = "Devices and links of the kernel"
+	Measure = "Measure"
+	Connect = "Try connections"
+	Sockets = "Sockets over RDMA"
+	Subnet  = "Look at an InfiniBand subnet"
+	Own     = "ibv itself"
+)
+
+// A Command describes a command, and runs it. Its options are bound to variables, so that a
+// Command runs once.
+type Command struct {
+	Name     string
+	Group    string
+	Summary  string    // what it does, without a full stop
+	Forms    []string  // of the command line after the name, each with a comment after a tab; default "[OPTION...]"
+	About    string    // paragraphs
+	Options  []Option  // -h and --help need no entry
+	Notes    string    // paragraphs after the options
+	Examples []Example // with the whole command lines
+	Programs []Program // that it replaces
+	Operands int       // how many operands it takes at most; Any: any number
+	Words    []string  // what the first operand may be, for completion; nil: names of files and devices
+
+	// Variant returns the command for the first argument, such as the "rc" of "ibv pingpong rc".
+	// nil: there are no variants.
+	Variant func(word string) (*Command, error)
+	Run     func(operands []string) error
+}
+
+// Any is the number of operands of a command that takes any number.
+const Any = -1
+
+// An Example is command lines, separated by newlines, and what they are for.
+type Example [2]string
+
+// A Program is one that a command replaces. Under its name, ibv behaves as the program.
+type Program struct {
+	Name    string
+	Word    string // the variant of the command, or ""
+	Differs string // what differs from the program, in Markdown
+}
+
+// called is how the user called the command: "ibv info" or "ibv_devinfo". Messages begin with it.
+var called = "ibv"
+
+// A usageError is a mistake in the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Usagef returns an error for a mistake in the command line.
+func Usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// ErrReported is the error of a command that has already reported its failure.
+var ErrReported = errors.New("the failure has been reported")
+
+// An Answer is the error of an option that asks for a text, such as -h. The command prints the
+// text, and succeeds.
+type Answer string
+
+func (a Answer) Error() string { return string(a) }
+
+// Main runs the command and returns the exit status. name is how the user called it.
+func (c *Command) Main(name string, args []string) int {
+	called = name
+	Stdout.reset()
+	err := c.run(args)
+	if err == nil || err == ErrReported {
+		if failed := Stdout.failure(); failed != nil {
+			err = failed
+		}
+	}
+	var answer Answer
+	switch {
+	case err == nil:
+		return OK
+	case err == ErrReported:
+		return Failed
+	case errors.As(err, &answer):
+		Print(string(answer))
+		if err := Stdout.failure(); err != nil {
+			Errorf("%v", err)
+			return Failed
+		}
+		return OK
+	}
+	Errorf("%v", err)
+	if _, wrong := err.(usageError); wrong {
+		fmt.Fprintf(os.Stderr, "Try '%s -h' for more information.\n", called)
+		return Wrong
+	}
+	return Failed
+}
+
+func (c *Command) run(args []string) error {
+	chosen := c
+	if c.Variant != nil && (len(args) == 0 || args[0] != "-h" && !strings.HasPrefix(args[0], "--h")) {
+		word := ""
+		if len(args) > 0 {
+			word, args = args[0], args[1:]
+		}
+		var err error
+		if chosen, err = c.Variant(word); err != nil {
+			return usageError{err}
+		}
+	}
+	help := func(string) error { return Answer(c.Help(called)) }
+	chosen.Options = append(chosen.Options, Option{Short: 'h', Long: "help", Set: help})
+	operands, err := chosen.Parse(args)
+	if err != nil {
+		return usageError{err}
+	}
+	return chosen.Run(operands)
+}
+
+// Parse sets the options in the arguments, and returns the operands.
+func (c *Command) Parse(args []string) (operands []string, err error) {
+	operands, err = parse(c.Options, args)
+	if err == nil && c.Operands != Any && len(operands) > c.Operands {
+		err = fmt.Errorf("unexpected argument %q", operands[c.Operands])
+	}
+	return operands, err
+}
+
+// Interruptible returns a context that ends when the user interrupts the command.
+func Interruptible() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+}
