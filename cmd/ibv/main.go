@@ -56,6 +56,14 @@ import (
 	"io"
 	"os"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cm"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/ibstat"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/info"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/pingpong"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/rdma"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/sockets"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/top"
 	"github.com/goverbs/goverbs/internal/version"
 	// Unlike rxe and mlx5, these providers are not part of every program.
 	_ "github.com/goverbs/goverbs/provider/efa"
@@ -71,29 +79,29 @@ type command struct {
 }
 
 var commands = []command{
-	{"devices", "list the RDMA devices", devices},
-	{"info", "print the properties of devices and ports, and their GIDs", info},
-	{"pingpong", "exchange messages between two hosts and measure the time", pingpong},
-	{"rping", "connect by address and play ping-pong with RDMA", rping},
-	{"cmtime", "measure connecting and disconnecting, step by step", cmtime},
-	{"rstream", "measure latency and throughput of sockets over RDMA", rstream},
-	{"riostream", "measure writing to memory that a socket's peer has mapped", riostream},
-	{"rcopy", "copy a file to another host over a socket on RDMA", rcopy},
-	{"proxy", "forward connections between TCP and sockets over RDMA", proxy},
+	described(info.Devices),
+	described(info.Info),
+	described(pingpong.Pingpong),
+	described(cm.Rping),
+	described(cm.Cmtime),
+	described(sockets.Rstream),
+	described(sockets.Riostream),
+	described(sockets.Rcopy),
+	described(sockets.Proxy),
 	{"doctor", "find out what keeps this host, or two, from RDMA", doctorCommand},
-	{"dev", "list devices as the kernel knows them, and change them", devCommand.main},
-	{"link", "list links, add and delete those of Soft-RoCE and soft-iWARP", linkCommand.main},
-	{"monitor", "print devices and links that come and go", monitorCommand.main},
-	{"resource", "count the objects on devices, or list them with their owners", resourceCommand.main},
-	{"stat", "show and watch counters, and choose what is counted", statCommand.main},
-	{"system", "show and change how network namespaces share devices", systemCommand.main},
-	{"top", "show who uses devices, and what goes through them", topCommand.main},
-	{"ucmatose", "connect by address and exchange messages", ucmatose},
-	{"udaddy", "find a service for datagrams by address and exchange messages", udaddy},
-	{"mckey", "send to a multicast group, or receive from it", mckey},
-	{"udpong", "measure latency and throughput of datagrams over sockets on RDMA", udpong},
-	{"ibstat", "print the state of devices and ports", printState},
-	{"ibstatus", "print the state of ports, line by line", printStatus},
+	described(rdma.Dev),
+	described(rdma.Link),
+	described(rdma.Monitor),
+	described(rdma.Resource),
+	described(rdma.Stat),
+	described(rdma.System),
+	described(top.Top),
+	described(cm.Ucmatose),
+	described(cm.Udaddy),
+	described(cm.Mckey),
+	described(sockets.Udpong),
+	described(ibstat.Ibstat),
+	described(ibstat.Ibstatus),
 	{"ibaddr", "print the LIDs and the GID of a port of the subnet", ibaddr},
 	{"ibping", "ask another host for a sign of life, or answer", ibping},
 	{"sminfo", "ask a subnet manager for its state", sminfo},
@@ -103,11 +111,17 @@ var commands = []command{
 	{"iblinkinfo", "print the state of all links of the subnet", iblinkinfo},
 	{"ibtracert", "print the way to a port of the subnet", ibtracert},
 	{"saquery", "ask the administration of the subnet", saquery},
-	{"asyncwatch", "print a device's asynchronous events", asyncwatch},
+	described(info.Asyncwatch),
 	{"mesh", "measure the network between all pairs of hosts", meshCommand},
 	{"plot", "draw results of measurements, and compare them", plotResults},
 	{"links", "make links with the names of the programs that ibv replaces", makeLinks},
 	{"selftest", "prove that goverbs works on a device, and report what doesn't", selfTest},
+}
+
+// described returns a command of package cli.
+func described(make func() *cli.Command) command {
+	c := make()
+	return command{c.Name, c.Summary, func(args []string) int { return make().Main("ibv "+c.Name, args) }}
 }
 
 const (
@@ -166,6 +180,15 @@ Examples:
 
 'ibv --version' prints the version. Exit status: 0 after success, 1 after a failure, 2 after wrong usage.
 `)
+}
+
+var errHelp = errors.New("help requested")
+
+// isSet reports whether the option was given.
+func isSet(f *flag.FlagSet, name string) bool {
+	found := false
+	f.Visit(func(o *flag.Flag) { found = found || o.Name == name })
+	return found
 }
 
 // parse parses a command's options. f has the command's name. If parse returns
