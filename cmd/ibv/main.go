@@ -55,9 +55,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	// Unlike rxe and mlx5, these providers are not part of every program.
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cm"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/diags"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/ibstat"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/info"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/pingpong"
@@ -65,7 +67,6 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/sockets"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/top"
 	"github.com/goverbs/goverbs/internal/version"
-	// Unlike rxe and mlx5, these providers are not part of every program.
 	_ "github.com/goverbs/goverbs/provider/efa"
 	_ "github.com/goverbs/goverbs/provider/siw"
 )
@@ -102,15 +103,15 @@ var commands = []command{
 	described(sockets.Udpong),
 	described(ibstat.Ibstat),
 	described(ibstat.Ibstatus),
-	{"ibaddr", "print the LIDs and the GID of a port of the subnet", ibaddr},
-	{"ibping", "ask another host for a sign of life, or answer", ibping},
-	{"sminfo", "ask a subnet manager for its state", sminfo},
-	{"smpquery", "ask a port of the subnet for its state or tables", smpquery},
-	{"perfquery", "read the counters of a port of the subnet, and reset them", perfquery},
-	{"ibnetdiscover", "find all nodes and links of the subnet", ibnetdiscover},
-	{"iblinkinfo", "print the state of all links of the subnet", iblinkinfo},
-	{"ibtracert", "print the way to a port of the subnet", ibtracert},
-	{"saquery", "ask the administration of the subnet", saquery},
+	described(diags.Ibaddr),
+	described(diags.Ibping),
+	described(diags.Sminfo),
+	described(diags.Smpquery),
+	described(diags.Perfquery),
+	described(diags.Ibnetdiscover),
+	described(diags.Iblinkinfo),
+	described(diags.Ibtracert),
+	described(diags.Saquery),
 	described(info.Asyncwatch),
 	{"mesh", "measure the network between all pairs of hosts", meshCommand},
 	{"plot", "draw results of measurements, and compare them", plotResults},

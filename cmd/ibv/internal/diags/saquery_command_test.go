@@ -1,30 +1,27 @@
-package main
+package diags
 
 import (
 	"strings"
 	"testing"
 
-	"github.com/goverbs/goverbs/cmd/ibv/internal/diags"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/sa"
 )
 
 // Each number sets the components of its mask, and too large a number sets none.
 func TestSaqueryNumbers(t *testing.T) {
-	for _, o := range saqueryOptions {
-		k, ok := saNumbers[o.short]
-		if !ok {
-			continue
-		}
-		var q diags.SAQuery
-		if err := saNumber(&q, o.short, "1"); err != nil || q.PathMask != k.path || q.MemberMask != k.member {
-			t.Errorf("--%s: masks %#x, %#x, %v", o.long, q.PathMask, q.MemberMask, err)
+	for i, k := range saNumbers {
+		var q SAQuery
+		set := saNumberOptions(&q)[i].Set
+		if err := set("1"); err != nil || q.PathMask != k.path || q.MemberMask != k.member {
+			t.Errorf("--%s: masks %#x, %#x, %v", k.long, q.PathMask, q.MemberMask, err)
 		}
 		if path, member := q.Path != (sa.PathRecord{}), q.Member != (sa.MCMemberRecord{}); path != (k.path != 0) || member != (k.member != 0) {
-			t.Errorf("--%s changes a path: %t, a member: %t", o.long, path, member)
+			t.Errorf("--%s changes a path: %t, a member: %t", k.long, path, member)
 		}
-		q = diags.SAQuery{}
-		if err := saNumber(&q, o.short, "0x10000000000000000"); err == nil || q.PathMask|q.MemberMask != 0 {
-			t.Errorf("--%s is too large: %+v, %v", o.long, q, err)
+		q = SAQuery{}
+		if err := set("0x10000000000000000"); err == nil || q.PathMask|q.MemberMask != 0 {
+			t.Errorf("--%s is too large: %+v, %v", k.long, q, err)
 		}
 	}
 }
@@ -43,8 +40,16 @@ func TestSaqueryRefused(t *testing.T) {
 		"-p -n 128":               `"128" is not a number of up to 7 bits`,
 		"--sgid-to-dgid fe80::1-": `"" is no GID`,
 	} {
-		if status, _, stderr := capture(t, append([]string{"saquery"}, strings.Fields(line)...)...); status == exitOK || !strings.Contains(stderr, want) {
-			t.Errorf("%s: status %d, %s", line, status, stderr)
+		c := Saquery()
+		operands, err := c.Parse(strings.Fields(line))
+		if err == nil {
+			err = c.Run(operands)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", line, err)
+		}
+		if status := Saquery().Main("ibv saquery", strings.Fields(line)); status != cli.Wrong {
+			t.Errorf("%s: status %d", line, status)
 		}
 	}
 }
