@@ -62,6 +62,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/diags"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/ibstat"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/info"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/perftest"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/pingpong"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/rdma"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/sockets"
@@ -114,7 +115,7 @@ var commands = []command{
 	described(diags.Saquery),
 	described(info.Asyncwatch),
 	{"mesh", "measure the network between all pairs of hosts", meshCommand},
-	{"plot", "draw results of measurements, and compare them", plotResults},
+	described(perftest.Plot),
 	{"links", "make links with the names of the programs that ibv replaces", makeLinks},
 	{"selftest", "prove that goverbs works on a device, and report what doesn't", selfTest},
 }

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/mesh"
-	"github.com/goverbs/goverbs/cmd/ibv/internal/perftest"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
 )
 
@@ -108,7 +108,7 @@ func meshCommand(args []string) int {
 			return failed(f.Name(), err)
 		}
 	}
-	if perftest.Terminal(os.Stderr) {
+	if cli.Terminal(os.Stderr) {
 		c.Progress = func(round, rounds int) { fmt.Fprintf(os.Stderr, "\rround %d of %d \x1b[K", round, rounds) }
 	}
 	r, err := mesh.Run(c)

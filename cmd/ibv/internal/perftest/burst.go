@@ -1,6 +1,8 @@
 package perftest
 
-import "errors"
+import (
+	"errors"
+)
 
 // A burst is the test of latencies under load. One side sends many frames, and the other side
 // answers every n-th frame.

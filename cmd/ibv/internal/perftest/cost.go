@@ -1,6 +1,8 @@
 package perftest
 
-import "time"
+import (
+	"time"
+)
 
 // A cost is the processor time that the messages took in this process.
 type cost struct {

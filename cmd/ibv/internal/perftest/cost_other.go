@@ -2,7 +2,9 @@
 
 package perftest
 
-import "time"
+import (
+	"time"
+)
 
 func cpuTime() time.Duration { return 0 }
 

@@ -153,8 +153,8 @@ type exchange struct {
 	form   form
 	closed sync.Once
 
-	relative bool // the other side is ibv, too
-	lonely   bool // there is no connection
+	withIbv bool // the other side is ibv, too
+	lonely  bool // there is no connection
 
 	limit time.Duration // how long the other side may be silent; 0: no limit
 
@@ -300,7 +300,7 @@ func (x *exchange) versions() error {
 	case x.form == cmForm && version >= newCMVersion:
 		x.form = newCMForm
 	}
-	x.relative = bytes.HasSuffix(theirs, []byte(mark))
+	x.withIbv = bytes.HasSuffix(theirs, []byte(mark))
 	return nil
 }
 

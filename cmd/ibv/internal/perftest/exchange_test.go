@@ -236,14 +236,14 @@ func TestRelatives(t *testing.T) {
 		}
 		result <- err
 	}()
-	if err := server.versions(); err != nil || !server.relative {
-		t.Fatalf("relative %v, %v", server.relative, err)
+	if err := server.versions(); err != nil || !server.withIbv {
+		t.Fatalf("with ibv: %v, %v", server.withIbv, err)
 	}
 	if theirs, err := server.costs(cost{1, 2}); err != nil || theirs != (cost{3, 4}) {
 		t.Errorf("%+v, %v", theirs, err)
 	}
-	if err := <-result; err != nil || !client.relative || told != (cost{1, 2}) {
-		t.Errorf("relative %v, %+v, %v", client.relative, told, err)
+	if err := <-result; err != nil || !client.withIbv || told != (cost{1, 2}) {
+		t.Errorf("with ibv: %v, %+v, %v", client.withIbv, told, err)
 	}
 }
 
@@ -424,7 +424,7 @@ func TestHostilePeer(t *testing.T) {
 	if _, err := c.Write(text); err != nil {
 		t.Fatal(err)
 	}
-	o := NewOptions(tool(t, "send_bw"))
+	o := newOptions(tool(t, "send_bw"))
 	theirs, err := newExchange(s, false).setups(o.setup())
 	if err != nil {
 		t.Fatal(err)
@@ -464,9 +464,9 @@ func TestServeStrangers(t *testing.T) {
 		}
 		port := l.Addr().(*net.TCPAddr).Port
 		l.Close()
-		o := NewOptions(tool(t, "send_bw"))
+		o := newOptions(tool(t, "send_bw"))
 		o.tcpPort = port
-		s := &side{Options: o}
+		s := &side{options: o}
 		called := make(chan error)
 		go func() { called <- s.call() }()
 		come := func() (c net.Conn) {
@@ -537,32 +537,32 @@ func TestInterrupt(t *testing.T) {
 
 // TestSetups: two ibv sides with different settings report the differences.
 func TestSetups(t *testing.T) {
-	options := func(name string, change func(o *Options)) *Options {
-		o := NewOptions(tool(t, name))
+	changed := func(name string, change func(o *options)) *options {
+		o := newOptions(tool(t, name))
 		change(o)
 		return o
 	}
-	same := func(*Options) {}
+	same := func(*options) {}
 	for _, test := range []struct {
 		server, client string
-		serves, asks   func(o *Options)
+		serves, asks   func(o *options)
 		says           string // to the client; "": they fit
 	}{
 		{"send_bw", "send_bw", same, same, ""},
 		{"write_lat", "send_bw", same, same, "the other side runs write_lat, and this one send_bw"},
-		{"send_bw", "send_bw", func(o *Options) { o.transport = ud }, same, "the other side has -c UD, and this one -c RC"},
-		{"send_bw", "send_bw", func(o *Options) { o.size = 8 }, same, "-s 8, and this one -s 65536"},
-		{"send_bw", "send_bw", func(o *Options) { o.duration = 5 }, same, "-D 5, and this one no -D"},
-		{"send_bw", "send_bw", func(o *Options) { o.iters = 7 }, same, "-n 7, and this one -n 1000"},
-		{"write_bw", "write_bw", same, func(o *Options) { o.size, o.iters = 8, 7 }, ""},
-		{"write_bw", "write_bw", same, func(o *Options) { o.size = 1 << 20 }, "-s 65536, and this one -s 1048576"},
-		{"write_bw", "write_bw", same, func(o *Options) { o.duration = 5 }, ""},
-		{"write_bw", "write_bw", same, func(o *Options) { o.all, o.size = true, maxAllSize }, "no -a, and this one -a"},
-		{"read_lat", "read_lat", same, func(o *Options) { o.iters = 7 }, ""},
-		{"write_lat", "write_lat", same, func(o *Options) { o.iters = 7 }, "-n 1000, and this one -n 7"},
-		{"write_bw", "write_bw", func(o *Options) { o.duplex = true }, same, "-b, and this one no -b"},
+		{"send_bw", "send_bw", func(o *options) { o.transport = ud }, same, "the other side has -c UD, and this one -c RC"},
+		{"send_bw", "send_bw", func(o *options) { o.size = 8 }, same, "-s 8, and this one -s 65536"},
+		{"send_bw", "send_bw", func(o *options) { o.duration = 5 }, same, "-D 5, and this one no -D"},
+		{"send_bw", "send_bw", func(o *options) { o.iters = 7 }, same, "-n 7, and this one -n 1000"},
+		{"write_bw", "write_bw", same, func(o *options) { o.size, o.iters = 8, 7 }, ""},
+		{"write_bw", "write_bw", same, func(o *options) { o.size = 1 << 20 }, "-s 65536, and this one -s 1048576"},
+		{"write_bw", "write_bw", same, func(o *options) { o.duration = 5 }, ""},
+		{"write_bw", "write_bw", same, func(o *options) { o.all, o.size = true, maxAllSize }, "no -a, and this one -a"},
+		{"read_lat", "read_lat", same, func(o *options) { o.iters = 7 }, ""},
+		{"write_lat", "write_lat", same, func(o *options) { o.iters = 7 }, "-n 1000, and this one -n 7"},
+		{"write_bw", "write_bw", func(o *options) { o.duplex = true }, same, "-b, and this one no -b"},
 	} {
-		server, client := options(test.server, test.serves), options(test.client, test.asks)
+		server, client := changed(test.server, test.serves), changed(test.client, test.asks)
 		client.host = "server"
 		c, s := pipe(t)
 		result := make(chan error)

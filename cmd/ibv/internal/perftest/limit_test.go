@@ -29,7 +29,7 @@ func TestPayload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &side{Options: o, port: &verbs.PortAttr{LinkLayer: test.link}, gid: test.gid}
+		s := &side{options: o, port: &verbs.PortAttr{LinkLayer: test.link}, gid: test.gid}
 		if got := s.payload(test.size, test.mtu); math.Abs(got-test.want) > 1e-9 {
 			t.Errorf("%+v: %v", test, got)
 		}

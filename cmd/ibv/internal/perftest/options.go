@@ -6,9 +6,10 @@ import (
 	"math"
 	"net/netip"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // The limits and defaults are perftest's.
@@ -24,8 +25,8 @@ const (
 	reportInterval   = 5 // seconds, with --run_infinitely
 )
 
-// Options are the command line of a tool.
-type Options struct {
+// options are the command line of a tool.
+type options struct {
 	tool       Tool
 	host       string // "": be the server
 	tcpPort    int
@@ -47,6 +48,7 @@ type Options struct {
 	inline     int // -1: the default
 	gidIndex   int // -1: the default
 	ipv6       bool
+	hopLimit   int
 	sl         int
 	timeout    int
 	pkey       int
@@ -94,17 +96,11 @@ type Options struct {
 	patience   int  // seconds for which the other side may hang; 0: for ever
 }
 
-// ErrHelp and ErrVersion report that the command line asks for help or the version.
-var (
-	ErrHelp    = errors.New("help requested")
-	ErrVersion = errors.New("version requested")
-)
-
-// NewOptions returns a tool's defaults.
-func NewOptions(t Tool) *Options {
-	o := &Options{
+// newOptions returns a tool's defaults.
+func newOptions(t Tool) *options {
+	o := &options{
 		tool: t, tcpPort: defaultPort, ibPort: 1, size: 65536, iters: 1000, margin: -1, txDepth: 128, numQPs: 1,
-		signal: maxSignal, postList: 1, inline: -1, gidIndex: -1, timeout: 14, transport: rc, vector: -1,
+		signal: maxSignal, postList: 1, inline: -1, gidIndex: -1, hopLimit: 255, timeout: 14, transport: rc, vector: -1,
 		jsonFile: "perftest_out.json", tos: -1, retries: 7, patience: 10, limit: rateLimit{units: "g"},
 	}
 	if t.latency {
@@ -112,7 +108,7 @@ func NewOptions(t Tool) *Options {
 	}
 	switch {
 	case t.raw:
-		o.transport, o.raw.hopLimit, o.raw.replyEvery = rawEth, 64, 1
+		o.transport, o.hopLimit, o.raw.replyEvery = rawEth, 64, 1
 		if t.burst {
 			o.txDepth = 128
 		}
@@ -125,17 +121,14 @@ func NewOptions(t Tool) *Options {
 }
 
 // sender reports whether this side sends in a test of one direction.
-func (o *Options) sender() bool { return o.client() != o.reversed }
+func (o *options) sender() bool { return o.client() != o.reversed }
 
 // receives reports whether the messages consume receives.
-func (o *Options) receives() bool { return o.tool.verb == send || o.imm }
+func (o *options) receives() bool { return o.tool.verb == send || o.imm }
 
-// Finish takes the operands, and checks the options together.
-func (o *Options) Finish(operands []string) error {
-	switch {
-	case len(operands) > 1:
-		return fmt.Errorf("more than one host: %q", operands)
-	case len(operands) == 1:
+// finish takes the operands, and checks the options together.
+func (o *options) finish(operands []string) error {
+	if len(operands) == 1 {
 		o.host = operands[0]
 	}
 	if o.rxDepth == 0 {
@@ -159,11 +152,11 @@ func (o *Options) Finish(operands []string) error {
 		return err
 	}
 	o.adjust()
-	o.summary = o.summary || Terminal(os.Stdout) && o.output == ""
+	o.summary = o.summary || cli.Terminal(os.Stdout) && o.output == ""
 	return nil
 }
 
-func (o *Options) check() error {
+func (o *options) check() error {
 	switch {
 	case o.duration > 0 && o.events:
 		return errors.New("-D and -e can't be combined")
@@ -189,8 +182,8 @@ func (o *Options) check() error {
 		return errors.New("--run_infinitely has no end, at which --json and --plot write")
 	case o.asJSON && o.output != "":
 		return errors.New("--json and --output can't be combined")
-	case o.cpuUtil && (o.duration == 0 || o.forever):
-		return errors.New("--cpu_util needs a duration (-D)")
+	case o.cpuUtil && o.forever:
+		return errors.New("--run_infinitely has no end, at which --cpu_util prints")
 	case o.mmapFile != "" && (o.hugePages || o.odp):
 		return errors.New("--mmap and --use_hugepages or --odp can't be combined")
 	case o.dmabuf != "" && (o.hugePages || o.odp || o.mmapFile != ""):
@@ -225,11 +218,12 @@ func (o *Options) check() error {
 
 // adjust makes perftest's adjustments. Both sides' depths depend on the iterations.
 // Therefore both sides need the same number.
-func (o *Options) adjust() {
+func (o *options) adjust() {
 	if o.forever {
 		o.margin = 0
 	}
 	if o.duration == 0 {
+		o.cpuUtil = false // as perftest has it
 		o.txDepth = min(o.txDepth, o.iters)
 		if o.receives() {
 			unreliable := o.transport.lossy()
@@ -262,118 +256,46 @@ func (o *Options) adjust() {
 	}
 }
 
-// A Flag is an option for getopt_long.
-type Flag struct {
-	Short  byte
-	Long   string
-	HasArg bool
-}
-
-// Flags returns the options of perftest, including those that Set refuses.
-func Flags() []Flag {
-	var all []Flag
-	for _, f := range slices.Concat(flags, rawFlags) {
-		all = append(all, Flag{f.short, f.long, f.arg != ""})
-	}
-	for _, r := range refusals {
-		for name := range strings.FieldsSeq(r.names) {
-			f := Flag{}
-			name, f.HasArg = strings.CutSuffix(name, "=")
-			if f.Long = name; name[1] == '/' {
-				f.Short, f.Long = name[0], name[2:]
-			}
-			all = append(all, f)
+func atLeast(to *float64) func(string) error {
+	return func(value string) error {
+		v, err := strconv.ParseFloat(value, 64)
+		if err != nil || !(v >= 0) {
+			return fmt.Errorf("%q is not a limit", value)
 		}
-	}
-	return all
-}
-
-// Set records one option.
-func (o *Options) Set(f Flag, value string) error {
-	name := "--" + f.Long
-	for _, known := range o.tool.flags() {
-		if known.long != f.Long {
-			continue
-		}
-		if err := known.set(o, value); err != nil {
-			if errors.Is(err, ErrHelp) || errors.Is(err, ErrVersion) {
-				return err
-			}
-			return fmt.Errorf("%s: %w", name, err)
-		}
+		*to = v
 		return nil
 	}
-	for _, known := range slices.Concat(flags, rawFlags) {
-		if known.long == f.Long {
-			return fmt.Errorf("%s is not an option of %s", name, o.tool.Name)
-		}
-	}
-	for _, r := range refusals {
-		for candidate := range strings.FieldsSeq(r.names) {
-			if strings.TrimSuffix(candidate, "=") == f.Long || strings.HasSuffix(strings.TrimSuffix(candidate, "="), "/"+f.Long) {
-				return fmt.Errorf("%s is not supported: %s", name, r.why)
-			}
-		}
-	}
-	return fmt.Errorf("there is no option %s", name)
 }
 
-// number stores a number in *to.
-func number(to *int, value string, lo, hi int) error {
-	n, err := strconv.ParseInt(value, 0, 64)
-	if err != nil || n < int64(lo) || n > int64(hi) {
-		return fmt.Errorf("%q is not a number from %d to %d", value, lo, hi)
-	}
-	*to = int(n)
-	return nil
-}
-
-func atLeast(to *float64, value string) error {
-	v, err := strconv.ParseFloat(value, 64)
-	if err != nil || !(v >= 0) {
-		return fmt.Errorf("%q is not a limit", value)
-	}
-	*to = v
-	return nil
-}
-
-func (o *Options) setSize(value string) error {
+func (o *options) setSize(value string) error {
 	digits, factor := value, 1
 	if s, ok := strings.CutSuffix(value, "K"); ok {
 		digits, factor = s, 1<<10
 	} else if s, ok := strings.CutSuffix(value, "M"); ok {
 		digits, factor = s, 1<<20
 	}
-	if err := number(&o.size, digits, 1, math.MaxInt32/factor); err != nil {
+	if err := cli.Int(&o.size, 1, int64(math.MaxInt32/factor))(digits); err != nil {
 		return fmt.Errorf("%q is not a size from 1 to %d", value, math.MaxInt32)
 	}
 	o.size, o.sizeGiven = o.size*factor, true
 	return nil
 }
 
-func (o *Options) setMTU(value string) error {
+func (o *options) setMTU(value string) error {
 	switch value {
 	case "256", "512", "1024", "2048", "4096":
-		return number(&o.mtu, value, 256, 4096)
+		return cli.Int(&o.mtu, 256, 4096)(value)
 	}
 	return fmt.Errorf("%q is not 256, 512, 1024, 2048 or 4096", value)
 }
 
-func (o *Options) setSource(value string) error {
+func (o *options) setSource(value string) error {
 	if o.tool.raw {
-		return setIPv4(&o.raw.localIP, value)
+		return setIPv4(&o.raw.localIP)(value)
 	}
 	if _, err := netip.ParseAddr(value); err != nil {
 		return fmt.Errorf("%q is not an IP address", value)
 	}
 	o.source = value
-	return nil
-}
-
-func word(to *string, value string, words ...string) error {
-	if !slices.Contains(words, value) {
-		return fmt.Errorf("%q is not %s", value, strings.Join(words, " or "))
-	}
-	*to = value
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -20,23 +21,16 @@ func tool(t *testing.T, name string) Tool {
 	return Tool{}
 }
 
-// parse takes options of the form name or name=value, and operands.
-func parse(t *testing.T, name, line string) (*Options, error) {
+// parse takes options and operands.
+func parse(t *testing.T, name, line string) (*options, error) {
 	t.Helper()
-	o := NewOptions(tool(t, name))
-	var operands []string
-	for field := range strings.FieldsSeq(line) {
-		text, isOption := strings.CutPrefix(field, "--")
-		if !isOption {
-			operands = append(operands, field)
-			continue
-		}
-		long, value, given := strings.Cut(text, "=")
-		if err := o.Set(Flag{Long: long, HasArg: given}, value); err != nil {
-			return nil, err
-		}
+	o := newOptions(tool(t, name))
+	c := &cli.Command{Options: o.commandLine(), Operands: 1}
+	operands, err := c.Parse(strings.Fields(line))
+	if err != nil {
+		return nil, err
 	}
-	return o, o.Finish(operands)
+	return o, o.finish(operands)
 }
 
 // The depths and numbers are those that perftest 4.5 prints for the same options.
@@ -75,12 +69,12 @@ func TestDefaults(t *testing.T) {
 
 func TestWrongUse(t *testing.T) {
 	for _, test := range []struct{ tool, line, says string }{
-		{"send_bw", "a b", "more than one host"},
+		{"send_bw", "a b", "unexpected argument"},
 		{"send_bw", "--iters=4", "--iters"},
 		{"send_bw", "--size=0", "--size"},
 		{"send_bw", "--size=4G", "--size"},
 		{"send_bw", "--mtu=1000", "--mtu"},
-		{"atomic_bw", "--connection=SRD", `"SRD" is not RC`},
+		{"atomic_bw", "--connection=SRD", `"SRD" is not one of <RC/`},
 		{"send_bw", "--rdma_cm --connection=SRD", "-R and -c SRD"},
 		{"send_bw", "--use-srq --connection=SRD", "no shared receive queues"},
 		{"send_bw", "--cq-mod=4 --connection=SRD", "has a completion"},
@@ -100,8 +94,8 @@ func TestWrongUse(t *testing.T) {
 		{"send_bw", "--mmap-offset=4096", "needs --mmap"},
 		{"send_bw", "--write_with_imm", "not an option of send_bw"},
 		{"send_bw", "--connection=TCP", "TCP"},
-		{"write_bw", "--connection=UD", `"UD" is not RC`},
-		{"read_lat", "--connection=UC", `"UC" is not RC`},
+		{"write_bw", "--connection=UD", `"UD" is not one of <RC/`},
+		{"read_lat", "--connection=UC", `"UC" is not one of <RC/`},
 		{"send_bw", "--duration=4 --margin=2", "two margins"},
 		{"send_bw", "--duration=4 --events", "-e"},
 		{"send_bw", "--duration=4 --all", "-a"},
@@ -128,11 +122,17 @@ func TestWrongUse(t *testing.T) {
 // TestFlags: names are unique, and a refusal says why.
 func TestFlags(t *testing.T) {
 	longs, shorts := map[string]bool{}, map[byte]bool{}
-	for _, f := range Flags() {
-		if longs[f.Long] || f.Short != 0 && shorts[f.Short] {
-			t.Errorf("-%c, --%s twice", f.Short, f.Long)
+	for _, f := range newOptions(Tools[0]).commandLine() {
+		for long := range strings.FieldsSeq(f.Long) {
+			if longs[long] {
+				t.Errorf("--%s twice", long)
+			}
+			longs[long] = true
 		}
-		longs[f.Long], shorts[f.Short] = true, true
+		if f.Short != 0 && shorts[f.Short] {
+			t.Errorf("-%c twice", f.Short)
+		}
+		shorts[f.Short] = true
 	}
 }
 
@@ -140,9 +140,11 @@ func TestFlags(t *testing.T) {
 // tool takes each option, or refuses it with a sentence. A line of these files is a name, which
 // ends with = if it takes a value, and a letter.
 func TestEveryOption(t *testing.T) {
-	known := map[string]Flag{}
-	for _, f := range Flags() {
-		known[f.Long] = f
+	known := map[string]cli.Option{}
+	for _, f := range newOptions(Tools[0]).commandLine() {
+		for long := range strings.FieldsSeq(f.Long) {
+			known[long] = f
+		}
 	}
 	values := map[string]string{
 		"connection": "RC", "mtu": "1024", "output": "latency", "rate_units": "p",
@@ -161,10 +163,10 @@ func TestEveryOption(t *testing.T) {
 			name, letter, _ := strings.Cut(line, " ")
 			name, takes := strings.CutSuffix(name, "=")
 			f, is := known[name]
-			if name == "report-histogrm" {
-				f.Short = known["report-histogram"].Short // as newer manuals spell it
+			if name == "help" {
+				continue
 			}
-			if !is || f.HasArg != takes || letter != "" && f.Short != letter[0] {
+			if !is || (f.Arg != "") != takes || letter != "" && f.Short != letter[0] {
 				t.Errorf("perftest %s has %s, and here it is %+v", release, line, f)
 				continue
 			}
@@ -181,11 +183,17 @@ func TestEveryOption(t *testing.T) {
 				if takes && value == "" {
 					value = "1"
 				}
-				err := NewOptions(tool).Set(f, value)
+				words := []string{"--" + name}
+				if takes {
+					words = append(words, value)
+				}
+				_, err := tool.command().Parse(words)
+				first, _, _ := strings.Cut(f.Long, " ")
+				var answer cli.Answer
 				switch {
-				case err == nil || errors.Is(err, ErrHelp) || errors.Is(err, ErrVersion):
-				case strings.HasPrefix(err.Error(), "--"+name+" is not supported: "),
-					err.Error() == "--"+name+" is not an option of "+tool.Name:
+				case err == nil || errors.As(err, &answer):
+				case strings.HasPrefix(err.Error(), "--"+first+" is not supported: "),
+					err.Error() == "--"+first+" is not an option of "+tool.Name:
 				default:
 					t.Errorf("%s %s %s: %v", tool.Name, line, value, err)
 				}
@@ -195,7 +203,7 @@ func TestEveryOption(t *testing.T) {
 }
 
 func TestSizes(t *testing.T) {
-	s := &side{Options: NewOptions(tool(t, "send_bw")), pathMTU: verbs.MTU1024, port: &verbs.PortAttr{MaxMsgSize: 1 << 14}}
+	s := &side{options: newOptions(tool(t, "send_bw")), pathMTU: verbs.MTU1024, port: &verbs.PortAttr{MaxMsgSize: 1 << 14}}
 	s.all = true
 	if sizes := s.sizes(); len(sizes) != 14 || sizes[13] != 1<<14 {
 		t.Errorf("RC, short messages: %d", sizes)
@@ -220,7 +228,7 @@ func TestHex0x(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, tool := range Tools {
-		u := tool.Usage()
+		u := tool.command().Help("ibv " + tool.Name)
 		if !strings.HasPrefix(u, "Usage: ibv "+tool.Name) || strings.Contains(u, "--bidirectional") == tool.latency ||
 			strings.Contains(u, "--source_mac") != tool.raw || strings.Contains(u, "%!") {
 			t.Error(u)

@@ -3,21 +3,16 @@ package perftest
 import (
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
-)
 
-// Terminal reports whether a file is a terminal.
-func Terminal(f *os.File) bool {
-	info, err := f.Stat()
-	return err == nil && info.Mode()&fs.ModeCharDevice != 0
-}
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
+)
 
 // startProgress shows the progress of a size on a terminal until stop is called. total is the number
 // of messages, or 0 if it is unknown.
 func (s *side) startProgress(c *clock, total int) (stop func()) {
-	if !Terminal(os.Stderr) || s.forever {
+	if !cli.Terminal(os.Stderr) || s.forever {
 		return func() {}
 	}
 	p := &progress{to: os.Stderr, total: uint64(total), whole: time.Duration(s.duration) * time.Second, done: s.watch.progress.Load}

@@ -1,6 +1,8 @@
 package perftest
 
-import "github.com/goverbs/goverbs/verbs"
+import (
+	"github.com/goverbs/goverbs/verbs"
+)
 
 // A sendQueue posts messages of one size on a queue pair. Posting allocates nothing.
 type sendQueue struct {

@@ -17,7 +17,7 @@ type rateLimit struct {
 	burst int     // messages that the program sends at a time; 0: the queue's depth
 }
 
-func (o *Options) checkRate() error {
+func (o *options) checkRate() error {
 	l := &o.limit
 	if o.tool.raw && l.by == "" && l.rate > 0 {
 		l.by = "SW" // the only way over Ethernet
@@ -48,7 +48,7 @@ func (o *Options) checkRate() error {
 }
 
 // checkPace returns an error if the program can't limit the rate of this test.
-func (o *Options) checkPace() error {
+func (o *options) checkPace() error {
 	switch {
 	case o.tool.latency && !o.tool.burst:
 		return errors.New("a test of latency has no rate that the program could limit")
@@ -75,7 +75,7 @@ func (l *rateLimit) static() verbs.Rate {
 	}[l.rate]
 }
 
-func (o *Options) setRate(value string) error {
+func (o *options) setRate(value string) error {
 	v, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(v > 0) {
 		return fmt.Errorf("%q is not a rate", value)
@@ -132,7 +132,7 @@ type pace struct {
 }
 
 // newPace returns the pace of messages of a size, or nil.
-func (o *Options) newPace(size int) *pace {
+func (o *options) newPace(size int) *pace {
 	if o.limit.by != "SW" {
 		return nil
 	}

@@ -38,7 +38,6 @@ type raw struct {
 	localPort         int // 0: no UDP or TCP
 	peerPort          int
 	etherType         int // 0: as the headers say
-	hopLimit          int
 	tcp               bool
 	promiscuous       bool
 	sniffer           bool
@@ -47,9 +46,9 @@ type raw struct {
 }
 
 // client reports whether this side begins the test.
-func (o *Options) client() bool { return o.host != "" || o.raw.role == "client" }
+func (o *options) client() bool { return o.host != "" || o.raw.role == "client" }
 
-func (o *Options) checkRaw() error {
+func (o *options) checkRaw() error {
 	r := &o.raw
 	switch {
 	case o.host != "":
@@ -76,26 +75,30 @@ func (o *Options) checkRaw() error {
 	return nil
 }
 
-func setMAC(to *net.HardwareAddr, value string) error {
-	mac, err := net.ParseMAC(value)
-	if err != nil || len(mac) != 6 {
-		return fmt.Errorf("%q is not a MAC address", value)
+func setMAC(to *net.HardwareAddr) func(string) error {
+	return func(value string) error {
+		mac, err := net.ParseMAC(value)
+		if err != nil || len(mac) != 6 {
+			return fmt.Errorf("%q is not a MAC address", value)
+		}
+		*to = mac
+		return nil
 	}
-	*to = mac
-	return nil
 }
 
-func setIPv4(to *netip.Addr, value string) error {
-	a, err := netip.ParseAddr(value)
-	if err != nil || !a.Is4() {
-		return fmt.Errorf("%q is not an IPv4 address", value)
+func setIPv4(to *netip.Addr) func(string) error {
+	return func(value string) error {
+		a, err := netip.ParseAddr(value)
+		if err != nil || !a.Is4() {
+			return fmt.Errorf("%q is not an IPv4 address", value)
+		}
+		*to = a
+		return nil
 	}
-	*to = a
-	return nil
 }
 
 // onWire returns the length of the request for a message.
-func (o *Options) onWire(size int) int {
+func (o *options) onWire(size int) int {
 	if o.tool.raw {
 		return size - frameCheck
 	}
@@ -156,7 +159,7 @@ func (s *side) frame(size int) []byte {
 		return b
 	}
 	ip := make([]byte, ipv4Header)
-	ip[0], ip[1], ip[8] = 4<<4|5, uint8(max(s.tos, 0)), uint8(r.hopLimit)
+	ip[0], ip[1], ip[8] = 4<<4|5, uint8(max(s.tos, 0)), uint8(s.hopLimit)
 	binary.BigEndian.PutUint16(ip[2:], uint16(size-frameMore))
 	from, to := r.localIP.As4(), r.peerIP.As4()
 	copy(ip[12:], from[:])

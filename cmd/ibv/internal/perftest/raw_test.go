@@ -22,7 +22,7 @@ func TestFrame(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &side{Options: o}
+		s := &side{options: o}
 		b := s.frame(118)
 		if got := hex.EncodeToString(b); !strings.HasPrefix(got, test.want) {
 			t.Errorf("%s: %s, want %s", test.line, got, test.want)
@@ -49,7 +49,7 @@ func TestFlow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	specs := (&side{Options: o}).flow().Specs
+	specs := (&side{options: o}).flow().Specs
 	if len(specs) != 3 {
 		t.Fatalf("%+v", specs)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -36,12 +37,12 @@ func (s *side) full() bool { return s.output == "" && !s.asJSON }
 
 func (s *side) printf(format string, args ...any) {
 	if s.full() {
-		fmt.Printf(format, args...)
+		cli.Printf(format, args...)
 	}
 }
 
 // usesSRQ returns the value that perftest reports for both sides.
-func (o *Options) usesSRQ() bool { return o.srq || o.transport.split() }
+func (o *options) usesSRQ() bool { return o.srq || o.transport.split() }
 
 func onOff(b bool) string {
 	if b {
@@ -213,7 +214,7 @@ func (s *side) extra(format string, values ...any) string {
 // printRow prints a row of the table.
 func (s *side) printRow(format string, values ...any) {
 	if s.full() {
-		fmt.Printf(format+"%s\n", append(values, s.extra("\t    %-3.2f", s.percent()))...)
+		cli.Printf(format+"%s\n", append(values, s.extra("\t    %-3.2f", s.percent()))...)
 	}
 }
 
@@ -232,9 +233,9 @@ func (s *side) printBandwidth(b bandwidth) {
 	}
 	switch s.output {
 	case "bandwidth":
-		fmt.Printf("%f\n", b.average)
+		cli.Printf("%f\n", b.average)
 	case "message_rate":
-		fmt.Printf("%f\n", b.rate)
+		cli.Printf("%f\n", b.rate)
 	default:
 		s.printRow(row, b.size, b.iters, b.peak, b.average, b.rate)
 	}
@@ -289,7 +290,7 @@ func (s *side) addLatency(l latency) {
 	}
 	switch {
 	case s.output != "":
-		fmt.Printf("%f\n", l.average)
+		cli.Printf("%f\n", l.average)
 	case s.duration > 0:
 		s.printRow(durationRow, l.size, l.iters, l.average, l.perSecond)
 	default:
@@ -325,9 +326,9 @@ func (s *side) addLatency(l latency) {
 }
 
 func printAll(values []float64) {
-	fmt.Println("#, usec")
+	cli.Println("#, usec")
 	for i, v := range values {
-		fmt.Printf("%d, %.6g\n", i+1, v)
+		cli.Printf("%d, %.6g\n", i+1, v)
 	}
 }
 

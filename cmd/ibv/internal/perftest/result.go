@@ -8,6 +8,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // A Result is the object that --json prints and `ibv plot` reads.
@@ -172,10 +174,10 @@ func (l *Latency) supports(percent float64, messages int) bool {
 }
 
 // wantsTimes reports whether a run with a duration records times. perftest's table needs none.
-func (o *Options) wantsTimes() bool { return o.asJSON || o.plot != "" || o.summary }
+func (o *options) wantsTimes() bool { return o.asJSON || o.plot != "" || o.summary }
 
 // kept returns how many individual times are kept.
-func (o *Options) kept() int {
+func (o *options) kept() int {
 	if o.duration == 0 && (o.unsorted || o.histogram) {
 		return o.iters
 	}
@@ -192,7 +194,7 @@ func (s *side) result() *Result {
 	r.Host, _ = os.Hostname()
 	messages := max(s.cost.messages, s.theirCost.messages)
 	r.CPU.Local = s.cost.perMessage(messages)
-	if s.x.relative {
+	if s.x.withIbv {
 		remote := s.theirCost.perMessage(messages)
 		r.CPU.Remote = &remote
 	}
@@ -212,7 +214,7 @@ func (s *side) finish() error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%s\n", b)
+		cli.Printf("%s\n", b)
 	}
 	if s.plot == "" {
 		return nil

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// Run runs a test and prints its result. The sides take the same steps in the same order,
+// run runs a test and prints its result. The sides take the same steps in the same order,
 // as perftest does for the tool.
-func Run(o *Options) error {
-	s := &side{Options: o}
+func run(o *options) error {
+	s := &side{options: o}
 	s.ctx, s.interrupt = context.WithCancelCause(context.Background())
 	defer s.interrupt(nil)
 	if o.cpuUtil {
 		s.load = new(load)
 	}
-	run := s.run
+	steps := s.run
 	if o.tool.raw {
-		run = s.runRaw
+		steps = s.runRaw
 	}
-	err := run()
+	err := steps()
 	if errors.Is(err, errInterrupted) {
 		err = s.cutShort()
 	}
@@ -128,14 +128,14 @@ func (s *side) measure() error {
 
 // leave sends the other side this side's costs, and ends the exchange.
 func (s *side) leave() error {
-	if err := s.tellCosts(); err != nil {
+	if err := s.exchangeCosts(); err != nil {
 		return err
 	}
 	return s.x.part(s.local[0])
 }
 
-func (s *side) tellCosts() (err error) {
-	if s.x.relative {
+func (s *side) exchangeCosts() (err error) {
+	if s.x.withIbv {
 		s.theirCost, err = s.x.costs(s.cost)
 	}
 	return err
@@ -289,7 +289,7 @@ func (s *side) testLatency() error {
 	s.printf(rule)
 	if s.tool.verb == write {
 		// There is no farewell step.
-		if err := s.tellCosts(); err != nil {
+		if err := s.exchangeCosts(); err != nil {
 			return err
 		}
 		s.x.linger(time.Second)

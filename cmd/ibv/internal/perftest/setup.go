@@ -26,7 +26,7 @@ type setup struct {
 // setupLen is the length of the message, which is padded with spaces.
 const setupLen = 256
 
-func (o *Options) setup() setup {
+func (o *options) setup() setup {
 	s := setup{
 		Tool: o.tool.Name, Transport: o.transport.name, QPs: o.numQPs, Bytes: o.size, All: o.all, Messages: o.iters, Seconds: o.duration,
 		Duplex: o.duplex, Reversed: o.reversed, Immediate: o.imm,
@@ -55,7 +55,7 @@ func (x *exchange) setups(mine setup) (theirs setup, err error) {
 }
 
 // differs returns an error with the settings of the other side that don't match this side's.
-func (o *Options) differs(theirs setup) error {
+func (o *options) differs(theirs setup) error {
 	mine := o.setup()
 	// A server that only answers accepts any number of messages, of any size that fits its memory.
 	answers := !o.receives() && !o.duplex && !(o.tool.latency && o.tool.verb == write)

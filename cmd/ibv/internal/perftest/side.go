@@ -34,7 +34,7 @@ const recvBit = 1 << 32
 // A side is one end of a test: its objects, and its knowledge of the other side. One
 // goroutine uses it.
 type side struct {
-	*Options
+	*options
 	x        *exchange
 	dev      *verbs.Device
 	attr     *verbs.DeviceAttr
@@ -46,7 +46,7 @@ type side struct {
 	depth    int // reads or atomics in flight
 	frameMTU int // of raw frames
 
-	lessInline bool // fewer inline bytes than Options.inline are acceptable
+	lessInline bool // fewer inline bytes than options.inline are acceptable
 
 	cycle, line int // sizes of the buffers in which short messages take turns
 	stride      int // bytes of a queue pair's buffer
@@ -279,7 +279,7 @@ func (s *side) agree() (err error) {
 		if err := s.x.versions(); err != nil {
 			return err
 		}
-		if s.x.relative {
+		if s.x.withIbv {
 			theirs, err := s.x.setups(s.setup())
 			if err != nil {
 				return err
@@ -343,7 +343,7 @@ func (s *side) recvAt(qp int) int {
 
 // polled reports whether this side polls the last byte of a write in memory. Then the bytes must
 // arrive in order.
-func (o *Options) polled() bool { return o.tool.verb == write && o.tool.latency && !o.imm }
+func (o *options) polled() bool { return o.tool.verb == write && o.tool.latency && !o.imm }
 
 // make creates the memory and the queues.
 func (s *side) make() (err error) {
@@ -468,7 +468,7 @@ func (s *side) connect() error {
 		}
 		if s.global {
 			path.IsGlobal, path.DGID, path.SGIDIndex = true, to.gid, s.gid.Index
-			path.HopLimit, path.TrafficClass = 255, uint8(s.tclass)
+			path.HopLimit, path.TrafficClass = uint8(s.hopLimit), uint8(s.tclass)
 		}
 		attr := verbs.QPAttr{
 			AH: path, PathMTU: s.pathMTU, DestQPN: to.qpn, RQPSN: to.psn, SQPSN: s.local[i].psn,

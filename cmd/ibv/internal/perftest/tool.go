@@ -2,7 +2,14 @@
 // perftest does. The other side may be one of its programs.
 package perftest
 
-import "github.com/goverbs/goverbs/verbs"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
+	"github.com/goverbs/goverbs/verbs"
+)
 
 // A verb is the operation that a tool measures.
 type verb int
@@ -61,3 +68,83 @@ func (v verb) access() verbs.AccessFlags {
 
 // responds reports whether the responder keeps state for each request in flight.
 func (v verb) responds() bool { return v == read || v == atomics }
+
+// Commands returns the commands that measure bandwidth and latency.
+func Commands() (all []*cli.Command) {
+	for _, tool := range Tools {
+		all = append(all, tool.command())
+	}
+	return all
+}
+
+func (t Tool) command() *cli.Command {
+	o := newOptions(t)
+	c := &cli.Command{
+		Name:     t.Name,
+		Group:    cli.Measure,
+		Summary:  t.Summary,
+		Forms:    []string{"[OPTION...]\twait for a client", "[OPTION...] HOST\tconnect to the server on HOST"},
+		Operands: 1,
+		About: fmt.Sprintf(`%s between two hosts. The other side may be
+perftest's %s. Use the same sizes and numbers on both sides.`, strings.ToUpper(t.Summary[:1])+t.Summary[1:], t.Program()),
+		Options: o.commandLine(),
+		Examples: []cli.Example{
+			{fmt.Sprintf("ibv %[1]s -d rxe0\nibv %[1]s -d rxe0 192.168.77.1", t.Name), "a server and, elsewhere, its client"},
+			{t.Program() + " -d mlx5_0 192.168.77.1", "perftest's client works with the same server"},
+		},
+		Programs: []cli.Program{{Name: t.Program(), Differs: "[Measuring with ibv](perftest.md)"}},
+		Run: func(operands []string) error {
+			if err := o.finish(operands); err != nil {
+				return cli.Usagef("%w", err)
+			}
+			return run(o)
+		},
+	}
+	if t.raw {
+		c.Forms = []string{"[OPTION...] --server\twait for a client", "[OPTION...] --client\tbegin"}
+		c.Examples = []cli.Example{{fmt.Sprintf(`ibv %[1]s --server -d mlx5_0 -B 02:00:00:00:00:0a -E 02:00:00:00:00:0b
+ibv %[1]s --client -d mlx5_0 -B 02:00:00:00:00:0b -E 02:00:00:00:00:0a`, t.Name), "a server and, elsewhere, its client"}}
+		c.Programs[0].Differs = "IPv4 headers, one flow; " + c.Programs[0].Differs
+	}
+	return c
+}
+
+// Plot is the command plot.
+func Plot() *cli.Command {
+	picture := "plot.svg"
+	return &cli.Command{
+		Name:     "plot",
+		Group:    cli.Measure,
+		Summary:  "draw results of measurements, and compare them",
+		Forms:    []string{"[-o FILE] RESULT..."},
+		Operands: cli.Any,
+		About: `Draw results of measurements, several in one picture to compare. They are files that
+the commands of measurement write with --json: ibv write_lat --json HOST > RESULT`,
+		Options: []cli.Option{cli.Opt('o', "output", "FILE", "the picture, which ends with .svg or .html (default plot.svg)", func(value string) error {
+			picture = value
+			return plot.Check(value)
+		})},
+		Examples: []cli.Example{
+			{"ibv write_bw -a --json 192.168.77.1 > before.json", "measure now"},
+			{"ibv plot -o compared.html before.json after.json", "and compare with what was measured later"},
+		},
+		Run: func(files []string) error {
+			if len(files) == 0 {
+				return cli.Usagef("it needs a result")
+			}
+			var results []*Result
+			for _, file := range files {
+				r, err := ReadResult(file)
+				if err != nil {
+					return err
+				}
+				results = append(results, r)
+			}
+			page, err := Draw(results...)
+			if err != nil {
+				return err
+			}
+			return page.WriteFile(picture)
+		},
+	}
+}

@@ -48,24 +48,31 @@ func (t transport) split() bool { return t.send != t.recv }
 // lossy reports whether messages may be lost.
 func (t transport) lossy() bool { return t == uc || t == ud || t == rawEth }
 
-func (o *Options) setTransport(value string) error {
+// connections returns the names of the tool's transports, as perftest's help writes them.
+func (o *options) connections() string {
 	var names []string
+	for _, t := range o.tool.transports() {
+		names = append(names, t.name)
+	}
+	return "<" + strings.Join(names, "/") + ">"
+}
+
+func (o *options) setTransport(value string) error {
 	for _, t := range o.tool.transports() {
 		if t.name == value {
 			o.transport = t
 			return nil
 		}
-		names = append(names, t.name)
 	}
-	return fmt.Errorf("%q is not %s", value, strings.Join(names, " or "))
+	return fmt.Errorf("%q is not one of %s", value, o.connections())
 }
 
 // both reports whether this side sends and receives.
-func (o *Options) both() bool { return o.duplex || o.tool.latency }
+func (o *options) both() bool { return o.duplex || o.tool.latency }
 
 // queues returns the number of queue pairs. If a split transport sends and receives, the first half sends and
 // the second half receives.
-func (o *Options) queues() int {
+func (o *options) queues() int {
 	if o.transport.split() && o.both() {
 		return 2 * o.numQPs
 	}
@@ -74,7 +81,7 @@ func (o *Options) queues() int {
 
 // receiver returns the queue pair that receives the messages of the peer's queue pair qp, and
 // vice versa.
-func (o *Options) receiver(qp int) int {
+func (o *options) receiver(qp int) int {
 	if o.queues() > o.numQPs {
 		return (qp + o.numQPs) % o.queues()
 	}
@@ -82,7 +89,7 @@ func (o *Options) receiver(qp int) int {
 }
 
 // typeOf returns the type of a queue pair of this side.
-func (o *Options) typeOf(qp int) verbs.QPType {
+func (o *options) typeOf(qp int) verbs.QPType {
 	switch {
 	case o.both() && qp < o.numQPs, !o.both() && o.sender():
 		return o.transport.send
@@ -91,7 +98,7 @@ func (o *Options) typeOf(qp int) verbs.QPType {
 }
 
 // shares reports whether queue pairs of this side receive from a shared queue.
-func (o *Options) shares() bool {
+func (o *options) shares() bool {
 	return o.transport == xrc || (o.srq || o.transport == dc) && (o.both() || !o.sender())
 }
 
