@@ -260,7 +260,7 @@ const defaultSeconds = 150
 // try runs the test once, and writes its report, which it returns.
 func try(name, program string, seconds int) (outcome, error) {
 	const seed = "1" // the same choices each time
-	c := exec.Command(filepath.Join(*out, program), "selftest", "-t", fmt.Sprintf("%ds", seconds), "-p", "3s", "-seed", seed, "-only", *only, "--json")
+	c := exec.Command(filepath.Join(*out, program), "selftest", "-t", fmt.Sprintf("%ds", seconds), "-p", "3s", "--seed", seed, "--only", *only, "--json")
 	var stderr bytes.Buffer
 	c.Stderr = &stderr
 	text, err := c.Output()

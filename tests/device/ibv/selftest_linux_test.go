@@ -115,7 +115,7 @@ func secrets(t *testing.T) (list []string) {
 func TestSelftestTwoDevices(t *testing.T) {
 	passes := func() {
 		t.Helper()
-		r, _, status := selftest(t, "-only", "identity,syndromes,host", "-t", "1s", "-p", rdmatest.Patience.String(), device, second)
+		r, _, status := selftest(t, "--only", "identity,syndromes,host", "-t", "1s", "-p", rdmatest.Patience.String(), device, second)
 		if status != 0 || len(r.Devices) != 2 {
 			t.Errorf("status %d, %+v", status, r)
 		}
@@ -154,7 +154,7 @@ func TestSelftestTwoDevices(t *testing.T) {
 // completions for libmlx5. What the ping-pongs say of wrong data is a failure, though they end with
 // success.
 func TestSelftestPeers(t *testing.T) {
-	args := []string{"-only", "peers", "-t", "10s", "-p", rdmatest.Patience.String(), device}
+	args := []string{"--only", "peers", "-t", "10s", "-p", rdmatest.Patience.String(), device}
 	r, _, status := selftest(t, args...)
 	want, compared := 15, 1
 	var absent []string

@@ -85,8 +85,9 @@ func (t Tool) command() *cli.Command {
 		Summary:  t.Summary,
 		Forms:    []string{"[OPTION...]\twait for a client", "[OPTION...] HOST\tconnect to the server on HOST"},
 		Operands: 1,
-		About: fmt.Sprintf(`%s between two hosts. The other side may be
-perftest's %s. Use the same sizes and numbers on both sides.`, strings.ToUpper(t.Summary[:1])+t.Summary[1:], t.Program()),
+		About: fmt.Sprintf(`%s between two hosts.
+The other side may be perftest's %s. Use the same sizes and numbers on
+both sides.`, strings.ToUpper(t.Summary[:1])+t.Summary[1:], t.Program()),
 		Options: o.commandLine(),
 		Examples: []cli.Example{
 			{fmt.Sprintf("ibv %[1]s -d rxe0\nibv %[1]s -d rxe0 192.168.77.1", t.Name), "a server and, elsewhere, its client"},
