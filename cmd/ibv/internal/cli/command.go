@@ -49,6 +49,18 @@ type Command struct {
 	// nil: there are no variants.
 	Variant func(word string) (*Command, error)
 	Run     func(operands []string) error
+
+	// Late sets Options and Run when they are needed, of a command with many options: all commands are
+	// described whenever the program starts.
+	Late func(*Command)
+}
+
+// complete completes the description.
+func (c *Command) complete() {
+	if c.Late != nil {
+		c.Late(c)
+		c.Late = nil
+	}
 }
 
 // Any is the number of operands of a command that takes any number.
@@ -117,6 +129,7 @@ func (c *Command) Main(name string, args []string) int {
 }
 
 func (c *Command) run(args []string) error {
+	c.complete()
 	chosen := c
 	if c.Variant != nil && (len(args) == 0 || args[0] != "-h" && !strings.HasPrefix(args[0], "--h")) {
 		word := ""
@@ -139,6 +152,7 @@ func (c *Command) run(args []string) error {
 
 // Parse sets the options in the arguments, and returns the operands.
 func (c *Command) Parse(args []string) (operands []string, err error) {
+	c.complete()
 	operands, err = parse(c.Options, args)
 	if err == nil && c.Operands != Any && len(operands) > c.Operands {
 		err = fmt.Errorf("unexpected argument %q", operands[c.Operands])

@@ -17,6 +17,7 @@ var helpOption = Option{Short: 'h', Long: "help", Help: "show this help"}
 
 // shown returns the options that the help lists.
 func (c *Command) shown() []Option {
+	c.complete()
 	own := slices.DeleteFunc(slices.Clone(c.Options), func(o Option) bool { return o.Help == "" })
 	return append(own, helpOption)
 }

@@ -78,7 +78,6 @@ func Commands() (all []*cli.Command) {
 }
 
 func (t Tool) command() *cli.Command {
-	o := newOptions(t)
 	c := &cli.Command{
 		Name:     t.Name,
 		Group:    cli.Measure,
@@ -88,17 +87,20 @@ func (t Tool) command() *cli.Command {
 		About: fmt.Sprintf(`%s between two hosts.
 The other side may be perftest's %s. Use the same sizes and numbers on
 both sides.`, strings.ToUpper(t.Summary[:1])+t.Summary[1:], t.Program()),
-		Options: o.commandLine(),
 		Examples: []cli.Example{
 			{fmt.Sprintf("ibv %[1]s -d rxe0\nibv %[1]s -d rxe0 192.168.77.1", t.Name), "a server and, elsewhere, its client"},
 			{t.Program() + " -d mlx5_0 192.168.77.1", "perftest's client works with the same server"},
 		},
 		Programs: []cli.Program{{Name: t.Program(), Differs: "[Measuring with ibv](perftest.md)"}},
-		Run: func(operands []string) error {
-			if err := o.finish(operands); err != nil {
-				return cli.Usagef("%w", err)
+		Late: func(c *cli.Command) {
+			o := newOptions(t)
+			c.Options = o.commandLine()
+			c.Run = func(operands []string) error {
+				if err := o.finish(operands); err != nil {
+					return cli.Usagef("%w", err)
+				}
+				return run(o)
 			}
-			return run(o)
 		},
 	}
 	if t.raw {
