@@ -115,7 +115,7 @@ var generated = regexp.MustCompile(`(?m)^# Topology file: generated on .*$`)
 // ibnetdiscover prints.
 func discovered(t *testing.T) (found string) {
 	t.Helper()
-	for _, line := range []string{"ibnetdiscover", "ibnetdiscover -f", "ibnetdiscover -l", "ibnetdiscover -S", "ibnetdiscover -H", "iblinkinfo", "iblinkinfo -l", "iblinkinfo -d"} {
+	for _, line := range []string{"ibnetdiscover", "ibnetdiscover -f", "ibnetdiscover -l", "ibnetdiscover -S", "ibnetdiscover -H", "ibnetdiscover -p", "iblinkinfo", "iblinkinfo -l", "iblinkinfo -d"} {
 		words := append(strings.Fields(line), "-C", rdmatest.Device)
 		// With one request at a time, it finds nodes in one order.
 		theirs, ok := outcome(t, append(words, "-o", "1")...)

@@ -362,7 +362,7 @@ func counterPorts(operands []string, all bool) ([]int, error) {
 
 // Ibnetdiscover is the command ibnetdiscover.
 func Ibnetdiscover() *cli.Command {
-	o, full, picture, list := newCommon(), false, false, ""
+	o, full, ports, picture, list := newCommon(), false, false, false, ""
 	return &cli.Command{
 		Name:    "ibnetdiscover",
 		Group:   cli.Subnet,
@@ -375,11 +375,20 @@ print them. It needs /dev/infiniband/umad*, and no subnet manager.`,
 			cli.Opt('H', "Hca_list", "", "the adapters only", cli.Const(&list, "H")),
 			cli.Opt('S', "Switch_list", "", "the switches only", cli.Const(&list, "S")),
 			cli.Opt('R', "Router_list", "", "the routers only", cli.Const(&list, "R")),
-			cli.Flag(0, "svg", "a picture, as SVG, to stdout", &picture)),
-		Programs: []cli.Program{{Name: "ibnetdiscover", Differs: "no groups of chassis, ports report, cache, comparison or names from a file"}},
+			cli.Flag('p', "ports", "a line for each port", &ports),
+			cli.Flag(0, "svg", "a picture, as SVG, to stdout", &picture),
+			cli.Ignored('s', "show", ""),
+			cli.Ignored('o', "outstanding_smps", "N"),
+			cli.Refuse('g', "grouping", "", "is not supported: nodes are not grouped by their chassis"),
+			cli.Refuse('m', "max_hops", "", "is not supported: hops are not counted"),
+			cli.Refuse(0, "node-name-map", "FILE", "is not supported: names are those that the nodes have"),
+			cli.Refuse(0, "cache load-cache diff diffcheck", "FILE", "is not supported: the output is the record; compare it with diff")),
+		Programs: []cli.Program{{Name: "ibnetdiscover", Differs: "no groups of chassis, cache, comparison or names from a file"}},
 		Run: func([]string) error {
 			return o.discover(func(f *Fabric) error {
 				switch {
+				case ports:
+					f.Ports(&cli.Stdout)
 				case picture:
 					return f.Picture(&cli.Stdout)
 				case list != "":

@@ -3,6 +3,7 @@ package diags
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
@@ -71,6 +72,16 @@ func TestTopology(t *testing.T) {
 		"Router: R  1:\n      0x0000000000000010      7    1[  ] ==(undefined (3)      undefined (3) Active/  LinkUp)==>       0    2[  ] \"\" ( )\n",
 		"      0x0000000000000010      0    2[  ] ==(                Down/ Polling)==>             [  ] \"\" ( )\n",
 		"==( 4X     Extended speed Initialize/  LinkUp)==>      \"Port not available\"\n",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q lacks %q", b.String(), want)
+		}
+	}
+	b.Reset()
+	f.Ports(&b)
+	for _, want := range []string{
+		"RT     7  1 0x0000000000000010 ?? ??? - ??     0  2 0x0000000000000010 ( 'R  1' - '' )\n",
+		fmt.Sprintf("RT     0  2 0x0000000000000010 ?? ???%36s'R  1'\n", ""),
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q lacks %q", b.String(), want)

@@ -82,7 +82,8 @@ func (s *svg) link(p *port, a, b place) {
 		middleY += boxHeight // below the boxes between them
 	}
 	s.print(`<path d="M %d %d Q %d %d %d %d" fill="none" stroke="#446"%s/>`, x1, y1, middleX, 2*middleY-(y1+y2)/2, x2, y2, dashes)
-	s.print(`<text x="%d" y="%d" text-anchor="middle" fill="#446">%d – %d, %s</text>`, middleX, middleY, p.number, p.remote.number, html.EscapeString(p.rate()))
+	width, speed := p.rate()
+	s.print(`<text x="%d" y="%d" text-anchor="middle" fill="#446">%d – %d, %s</text>`, middleX, middleY, p.number, p.remote.number, html.EscapeString(width+speed))
 }
 
 func (s *svg) node(n *node, at place) {

@@ -31,21 +31,20 @@ func (f *Fabric) each(k kind, do func(n *node)) {
 }
 
 // rate returns the width and the speed of a port's link.
-func (p *port) rate() string {
+func (p *port) rate() (width, speed string) {
 	width, ok := map[uint64]string{1: "1x", 2: "4x", 4: "8x", 8: "12x", 16: "2x"}[p.get("LinkWidthActive")]
 	if !ok {
 		width = "??"
 	}
 	names := map[uint64]string{1: "SDR", 2: "DDR", 4: "QDR"}
-	speed := p.get("LinkSpeedActive")
+	active := p.get("LinkSpeedActive")
 	if extended := p.extended(); extended != 0 {
-		names, speed = map[uint64]string{1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"}, extended
+		names, active = map[uint64]string{1: "FDR", 2: "EDR", 4: "HDR", 8: "NDR"}, extended
 	}
-	name, ok := names[speed]
-	if !ok {
-		name = "???"
+	if speed, ok = names[active]; !ok {
+		speed = "???"
 	}
-	return width + name
+	return width, speed
 }
 
 // extended returns the active extended speed, or 0. A switch's port 0 says whether its ports have
@@ -113,11 +112,39 @@ func (p *port) topology(w io.Writer, full bool) {
 		}
 		fmt.Fprintf(w, "\t\t# lid %d lmc %d", p.get("Lid"), p.get("LMC"))
 	}
-	fmt.Fprintf(w, " \"%s\" lid %d %s", r.node.name(), r.lid(), p.rate())
+	width, speed := p.rate()
+	fmt.Fprintf(w, " \"%s\" lid %d %s%s", r.node.name(), r.lid(), width, speed)
 	if full {
 		fmt.Fprintf(w, " s=%d w=%d v=%d", p.get("LinkSpeedActive"), p.get("LinkWidthActive"), p.get("VLCap"))
 	}
 	fmt.Fprintln(w)
+}
+
+// Ports prints a line for each port as ibnetdiscover does with --ports.
+func (f *Fabric) Ports(w io.Writer) {
+	for _, n := range slices.Backward(f.nodes) {
+		for _, p := range slices.Backward(n.all()) {
+			if p.number == 0 {
+				continue
+			}
+			width, speed := p.rate()
+			fmt.Fprintf(w, "%s %s %s", p.brief(), width, speed)
+			if r := p.remote; r != nil {
+				fmt.Fprintf(w, " - %s ( '%s' - '%s' )\n", r.brief(), n.name(), r.node.name())
+			} else {
+				fmt.Fprintf(w, "%36s'%s'\n", "", n.name())
+			}
+		}
+	}
+}
+
+// brief returns a port's type, LID, number and GUID.
+func (p *port) brief() string {
+	kind, ok := map[uint64]string{1: "CA", 2: "SW", 3: "RT"}[p.node.get("NodeType")]
+	if !ok {
+		kind = "??"
+	}
+	return fmt.Sprintf("%s %5d %2d 0x%016x", kind, p.lid(), p.number, p.guid)
 }
 
 // List prints the nodes of some types as ibnetdiscover does: adapters (H), switches (S) and
