@@ -44,7 +44,7 @@ func TestProgress(t *testing.T) {
 	n = 450
 	p.show(3 * time.Second)
 	p.clear()
-	if got := b.String(); got != "\r   3 s   45 %  450 messages  175/s \x1b[K\r\x1b[K" {
+	if got := b.String(); got != "\r   3 s   45 %  450 messages  175/s \x1b[K\r\x1b[K\x1b[A\n" {
 		t.Errorf("%q", got)
 	}
 	b.Reset()

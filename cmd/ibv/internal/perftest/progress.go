@@ -72,10 +72,11 @@ func (p *progress) show(now time.Duration) {
 	fmt.Fprintf(p.to, "\r%4.0f s  %3.0f %%  %s messages  %s/s \x1b[K", now.Seconds(), 100*min(share, 1), brief(float64(n)), brief(rate))
 }
 
-// clear removes the line.
+// clear removes the line. The result begins on a line of its own also for a program that reads from
+// a pseudo-terminal: the cursor goes up, and down again by a newline.
 func (p *progress) clear() {
 	if p.shown {
-		fmt.Fprint(p.to, "\r\x1b[K")
+		fmt.Fprint(p.to, "\r\x1b[K\x1b[A\n")
 	}
 }
 
