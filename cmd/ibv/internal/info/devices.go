@@ -1,6 +1,10 @@
 package info
 
 import (
+	"errors"
+	"io/fs"
+	"slices"
+
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -14,13 +18,23 @@ func Devices() *cli.Command {
 		About: `List the RDMA devices and their node GUIDs, as ibv_devices does. If a device
 can't be opened, for instance because a container lacks its device node, stderr
 says why.`,
-		Programs: []cli.Program{{Name: "ibv_devices", Differs: "stderr says why a device can't be opened"}},
+		Programs: []cli.Program{{Name: "ibv_devices", Differs: "stderr says why a device can't be opened; under the name `ibv_devices`, devices without a node are left out"}},
 		Run:      func([]string) error { return list() },
 	}
 }
 
+// present returns the devices. Under the names of rdma-core's programs, it leaves out devices without a
+// device node, as those do: in a container, they are another one's.
+func present() ([]*verbs.DeviceInfo, error) {
+	all, err := verbs.Devices()
+	if !cli.AsProgram() {
+		return all, err
+	}
+	return slices.DeleteFunc(all, func(d *verbs.DeviceInfo) bool { return errors.Is(d.Err(), fs.ErrNotExist) }), err
+}
+
 func list() error {
-	devs, err := verbs.Devices()
+	devs, err := present()
 	if err != nil {
 		return err
 	}

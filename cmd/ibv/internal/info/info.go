@@ -83,7 +83,7 @@ func (o options) run() error {
 }
 
 func listNames() error {
-	devs, err := verbs.Devices()
+	devs, err := present()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func listNames() error {
 // open opens the selected device, or all devices. It reports devices that can't be opened, and
 // then returns ErrReported with the others.
 func open(selector string) (devices []*verbs.Device, err error) {
-	infos, err := verbs.Devices()
+	infos, err := present()
 	if selector != "" || err == nil && len(infos) == 0 {
 		d, err := verbs.Open(selector) // the error says why there is no device
 		if err != nil {
