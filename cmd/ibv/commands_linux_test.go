@@ -79,7 +79,7 @@ func TestNothingThere(t *testing.T) {
 	const nowhere = "203.0.113.1" // no host has it
 	args := map[string]string{
 		"info": "-d nosuch", "ibstat": "nosuch", "ibstatus": "nosuch", "top": "nosuch", "doctor": "-w 0 nosuch", "asyncwatch": "-d nosuch",
-		"dev": "show nosuch", "link": "show nosuch", "resource": "show nosuch", "stat": "show link nosuch",
+		"dev": "show nosuch", "link": "show nosuch", "resource": "show nosuch", "rdma": "res show nosuch", "stat": "show link nosuch",
 		"cmtime": "-b " + nowhere, "mesh": "--rank 1 --size 2 --root 127.0.0.1 --port 9 --wait 1ms -d nosuch", "plot": "nosuch.json",
 		"pingpong": "rc -d nosuch", "rping": "-s -a " + nowhere, "ucmatose": "-b " + nowhere, "udaddy": "-b " + nowhere, "mckey": "-m 239.1.2.3 -b " + nowhere,
 		"rstream": "-b " + nowhere, "riostream": "-b " + nowhere, "udpong": "-b " + nowhere, "rcopy": "-b " + nowhere,

@@ -37,7 +37,7 @@ func program() *cli.Set {
 		About: "Show and test RDMA devices.",
 		Commands: slices.Concat([]*cli.Command{
 			info.Devices(), info.Info(), ibstat.Ibstat(), ibstat.Ibstatus(), top.Top(), doctor.Doctor(), info.Asyncwatch(),
-			rdma.Dev(), rdma.Link(), rdma.Resource(), rdma.Stat(), rdma.Monitor(), rdma.System(),
+			rdma.Dev(), rdma.Link(), rdma.Resource(), rdma.Stat(), rdma.Monitor(), rdma.System(), rdma.Rdma(),
 		}, perftest.Commands(), []*cli.Command{
 			cm.Cmtime(), mesh.Mesh(), perftest.Plot(),
 			pingpong.Pingpong(), cm.Rping(), cm.Ucmatose(), cm.Udaddy(), cm.Mckey(),

@@ -79,6 +79,9 @@ type Program struct {
 // called is how the user called the command: "ibv info" or "ibv_devinfo". Messages begin with it.
 var called = "ibv"
 
+// AsProgram reports whether the command was called by the name of a program that it replaces.
+func AsProgram() bool { return !strings.HasPrefix(called, "ibv ") }
+
 // A usageError is a mistake in the command line.
 type usageError struct{ error }
 

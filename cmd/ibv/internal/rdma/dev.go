@@ -34,6 +34,7 @@ Changes need root, or CAP_NET_ADMIN.`,
 }
 
 func runDev(ctx context.Context, f *flags, words []string) error {
+	words = expand(words, "set", "show", "list")
 	if rest, ok := show(words); ok {
 		return showDevices(ctx, f, rest)
 	}
@@ -95,7 +96,7 @@ func showDevices(ctx context.Context, f *flags, words []string) error {
 	for _, d := range devices {
 		sheets = append(sheets, deviceSheet(d, f.details > 0))
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
 func deviceSheet(d rdmanl.Device, details bool) *sheet.Sheet {
@@ -133,6 +134,7 @@ Changes need root.`,
 }
 
 func runSystem(ctx context.Context, f *flags, words []string) error {
+	words = expand(words, "set", "show", "list")
 	if rest, ok := show(words); ok {
 		if len(rest) > 0 {
 			return unexpected(rest)
@@ -141,7 +143,7 @@ func runSystem(ctx context.Context, f *flags, words []string) error {
 		if err != nil {
 			return err
 		}
-		return sheet.Write(&cli.Stdout, f.json, []*sheet.Sheet{systemSheet(system)})
+		return f.write([]*sheet.Sheet{systemSheet(system)})
 	}
 	if words[0] != "set" {
 		return cli.Usagef("%q is neither show nor set", words[0])

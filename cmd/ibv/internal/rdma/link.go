@@ -26,6 +26,7 @@ soft-iWARP. The kernel loads the driver by itself. Both need root, or CAP_NET_AD
 }
 
 func runLink(ctx context.Context, f *flags, words []string) error {
+	words = expand(words, "add", "delete", "show", "list")
 	if rest, ok := show(words); ok {
 		return showLinks(ctx, f, rest)
 	}
@@ -72,7 +73,7 @@ func showLinks(ctx context.Context, f *flags, words []string) error {
 			}
 		}
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
 func linkSheet(l rdmanl.Link, details bool) *sheet.Sheet {

@@ -21,14 +21,25 @@ const differs = "[Devices, links, objects and counters](netlink.md)"
 // flags are the options of the commands.
 type flags struct {
 	json, watch bool
-	details     int // how often -d was given
+	pretty      bool // the JSON has a line for each value
+	compact     bool // counters are on one line
+	details     int  // how often -d was given
 	interval    time.Duration
 	count       int
 }
 
-// command completes the description of a command of several words, which run takes. It returns an
-// error of cli.Usagef for wrong words.
-func command(f *flags, run func(ctx context.Context, f *flags, words []string) error, c cli.Command) *cli.Command {
+// A run runs a command of several words. It returns an error of cli.Usagef for wrong words.
+type run func(ctx context.Context, f *flags, words []string) error
+
+// interruptibly runs a command until the user interrupts it.
+func interruptibly(f *flags, run run, words []string) error {
+	ctx, stop := cli.Interruptible()
+	defer stop()
+	return run(ctx, f, words)
+}
+
+// command completes the description of a command.
+func command(f *flags, run run, c cli.Command) *cli.Command {
 	c.Group, c.Operands = cli.Change, cli.Any
 	more := func(string) error {
 		f.details++
@@ -36,13 +47,65 @@ func command(f *flags, run func(ctx context.Context, f *flags, words []string) e
 	}
 	c.Options = append(c.Options,
 		cli.Opt('d', "details", "", "more, such as capabilities; -dd: also what only the driver knows", more),
-		cli.Flag('j', "json", "print a JSON array", &f.json))
-	c.Run = func(words []string) error {
-		ctx, stop := cli.Interruptible()
-		defer stop()
-		return run(ctx, f, words)
-	}
+		cli.Flag('j', "json", "print a JSON array", &f.json),
+		cli.Flag('p', "pretty", "of many lines", &f.pretty))
+	c.Run = func(words []string) error { return interruptibly(f, run, words) }
 	return &c
+}
+
+// Rdma is the command rdma.
+func Rdma() *cli.Command {
+	f := &flags{interval: time.Second}
+	c := command(f, nil, cli.Command{
+		Name:    "rdma",
+		Summary: "all of these, with the options and the output of rdma(8)",
+		Forms:   []string{"[OPTION...] dev|link|resource|system|statistic|monitor [WORD...]", "dev|link|resource|system|statistic|monitor help"},
+		Words:   []string{"dev", "link", "resource", "system", "statistic", "monitor"},
+		About: `Show or change devices, links, objects and counters, as the commands above do, with the
+words of rdma(8). Objects and their words can be abbreviated: rdma res sh qp. Without
+-p, the counters of a port are on one line.`,
+		Options:  []cli.Option{cli.Opt('V', "Version", "", "print the version", cli.Version)},
+		Examples: []cli.Example{{"ibv rdma link\nibv rdma -j res show qp\nibv rdma -p stat"}},
+		Programs: []cli.Program{{Name: "rdma", Differs: differs}},
+	})
+	c.Run = func(words []string) error {
+		if words = expand(words, "dev", "link", "resource", "system", "statistic", "monitor", "help"); len(words) == 0 || words[0] == "help" {
+			return cli.Answer(c.Help(c.Name))
+		}
+		for name, o := range map[string]struct {
+			command func() *cli.Command
+			run     run
+		}{
+			"dev": {Dev, runDev}, "link": {Link, runLink}, "resource": {Resource, runResource},
+			"system": {System, runSystem}, "statistic": {Stat, runStat}, "monitor": {Monitor, runMonitor},
+		} {
+			switch {
+			case name != words[0]:
+			case words[len(words)-1] == "help":
+				return cli.Answer(o.command().Help("rdma " + name))
+			default:
+				f.compact = !f.pretty
+				return interruptibly(f, o.run, words[1:])
+			}
+		}
+		return cli.Usagef("%q is none of dev, link, resource, system, statistic and monitor", words[0])
+	}
+	return c
+}
+
+// expand completes an abbreviated first word as rdma does, to the first of the full words that begins with it.
+func expand(words []string, full ...string) []string {
+	for _, w := range full {
+		if len(words) > 0 && words[0] != "" && strings.HasPrefix(w, words[0]) {
+			return append([]string{w}, words[1:]...)
+		}
+	}
+	return words
+}
+
+// write writes sheets as the options say.
+func (f *flags) write(sheets []*sheet.Sheet) error {
+	return sheet.Write(&cli.Stdout, f.json, f.pretty, sheets)
 }
 
 // unexpected returns the error for words that the command doesn't know.

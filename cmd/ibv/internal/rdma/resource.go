@@ -35,7 +35,7 @@ keys only to root.`,
 }
 
 func runResource(ctx context.Context, f *flags, words []string) error {
-	rest, ok := show(words)
+	rest, ok := show(expand(words, "show", "list"))
 	if !ok {
 		return cli.Usagef("%q is not show", words[0])
 	}
@@ -62,7 +62,7 @@ func runResource(ctx context.Context, f *flags, words []string) error {
 		}
 		sheets = append(sheets, s)
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
 // A resourceKind is a kind of object.
@@ -143,7 +143,7 @@ func (k *resourceKind) show(ctx context.Context, f *flags, words []string) error
 		slices.SortStableFunc(objects, func(a, b *sheet.Sheet) int { return int(sheetPort(a)) - int(sheetPort(b)) })
 		sheets = append(sheets, objects...)
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
 // sheetPort returns the port of an object, 0 if it has none.

@@ -56,6 +56,7 @@ and say what it is: ibv doctor finds its cause.`,
 }
 
 func runStat(ctx context.Context, f *flags, words []string) error {
+	words = expand(words, "show", "list", "qp", "mr", "mode", "set", "unset")
 	if rest, ok := show(words); ok {
 		where, err := on("link", rest)
 		switch {
@@ -134,11 +135,13 @@ func ofPort(d rdmanl.Device, port uint32) *sheet.Sheet {
 	return s
 }
 
-// counters adds counters, each on a line of its own.
-func counters(s *sheet.Sheet, all []rdmanl.Counter) {
+// counters adds counters, each on a line of its own, unless the output is compact.
+func (f *flags) counters(s *sheet.Sheet, all []rdmanl.Counter) {
 	for _, c := range all {
 		name := stranger.Text(c.Name)
-		s.Note("\n    ")
+		if !f.compact {
+			s.Note("\n    ")
+		}
 		field(s, name, name+" %d", c.Value)
 	}
 }
@@ -149,7 +152,7 @@ func showCounters(ctx context.Context, f *flags, words []string) error {
 		all, err := rdmanl.Counters(ctx, d.Index, port)
 		if err == nil {
 			s := ofPort(d, port)
-			counters(s, all)
+			f.counters(s, all)
 			sheets = append(sheets, s)
 		}
 		return err
@@ -157,7 +160,7 @@ func showCounters(ctx context.Context, f *flags, words []string) error {
 	if err != nil {
 		return err
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
 // watchCounters shows the counters that grow.
@@ -206,7 +209,7 @@ func watchCounters(ctx context.Context, f *flags, words []string) error {
 				sheets = append(sheets, growth(rdmanl.Device{Name: w.device}, w.port, rdmanl.Counter{Name: w.name, Value: after[w]}, rate))
 			}
 		}
-		if err := sheet.Write(&cli.Stdout, f.json, sheets); err != nil {
+		if err := f.write(sheets); err != nil {
 			return err
 		}
 		before, then = after, now
@@ -248,11 +251,11 @@ func showMRCounters(ctx context.Context, f *flags, words []string) error {
 		for _, m := range all {
 			s := onDevice(place{Device: d})
 			field(s, "mrn", "mrn %d", m.ID)
-			counters(s, m.Counters)
+			f.counters(s, m.Counters)
 			sheets = append(sheets, s)
 		}
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
 // showOptional shows the optional counters: those switched on, or all.
@@ -289,7 +292,7 @@ func showOptional(ctx context.Context, f *flags, words []string) error {
 	if err != nil {
 		return err
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
 // on returns the words after "link" or "dev", if the word is present.
@@ -301,6 +304,7 @@ func on(place string, words []string) (where []string, err error) {
 }
 
 func runStatQP(ctx context.Context, f *flags, words []string) error {
+	words = expand(words, "show", "list", "set", "bind", "unbind", "mode")
 	if len(words) > 0 && slices.Contains([]string{"set", "bind", "unbind"}, words[0]) {
 		if len(words) < 3 || words[1] != "link" {
 			return cli.Usagef("%s needs link DEVICE/PORT", words[0])
@@ -326,17 +330,17 @@ func runStatQP(ctx context.Context, f *flags, words []string) error {
 	}
 	var sheets []*sheet.Sheet
 	err = eachPort(ctx, where, func(d rdmanl.Device, port uint32) error {
-		all, err := describe(ctx, d, port)
+		all, err := describe(ctx, f, d, port)
 		sheets = append(sheets, all...)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return sheet.Write(&cli.Stdout, f.json, sheets)
+	return f.write(sheets)
 }
 
-func qpCounterSheets(ctx context.Context, d rdmanl.Device, port uint32) ([]*sheet.Sheet, error) {
+func qpCounterSheets(ctx context.Context, f *flags, d rdmanl.Device, port uint32) ([]*sheet.Sheet, error) {
 	all, err := rdmanl.QPCounters(ctx, d.Index, port)
 	var sheets []*sheet.Sheet
 	for _, c := range all {
@@ -344,7 +348,7 @@ func qpCounterSheets(ctx context.Context, d rdmanl.Device, port uint32) ([]*shee
 		field(s, "cntn", "cntn %d", c.ID)
 		maybe(s, "qp-type", "qp-type %v", c.QPType)
 		owner(s, c.Owner)
-		counters(s, c.Counters)
+		f.counters(s, c.Counters)
 		qps := make([]string, len(c.QPs))
 		for i, n := range c.QPs {
 			qps[i] = strconv.Itoa(int(n))
@@ -356,7 +360,7 @@ func qpCounterSheets(ctx context.Context, d rdmanl.Device, port uint32) ([]*shee
 	return sheets, err
 }
 
-func countingSheets(ctx context.Context, d rdmanl.Device, port uint32) ([]*sheet.Sheet, error) {
+func countingSheets(ctx context.Context, _ *flags, d rdmanl.Device, port uint32) ([]*sheet.Sheet, error) {
 	c, err := rdmanl.GetCounting(ctx, d.Index, port)
 	if err != nil {
 		return nil, err

@@ -116,10 +116,13 @@ func (s *Sheet) MarshalJSON() ([]byte, error) {
 }
 
 // Write writes objects: a line for each, or a JSON array.
-func Write(w io.Writer, asJSON bool, sheets []*Sheet) error {
+func Write(w io.Writer, asJSON, pretty bool, sheets []*Sheet) error {
 	if asJSON {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
+		if pretty {
+			e.SetIndent("", "    ")
+		}
 		if sheets == nil {
 			sheets = []*Sheet{}
 		}

@@ -84,7 +84,7 @@ func (o options) run(ctx context.Context, device string) error {
 			return err
 		}
 		if o.json {
-			err = sheet.Write(&cli.Stdout, true, now.sheets())
+			err = sheet.Write(&cli.Stdout, true, false, now.sheets())
 		} else {
 			_, err = io.WriteString(&cli.Stdout, clear+now.text(before))
 		}
