@@ -45,7 +45,8 @@ func (o *options) options() []option {
 		{nil, cli.Opt('D', "duration", "SECONDS", "run for a time, not for a number of iterations", cli.Int(&o.duration, 1, math.MaxInt32))},
 		{nil, cli.Flag('e', "events", "sleep until completions arrive instead of polling", &o.events)},
 		{nil, cli.Opt('f', "margin", "SECONDS", "with -D: don't measure at the start and the end (default a quarter)", cli.Int(&o.margin, 0, math.MaxInt32))},
-		{nil, cli.Ignored('F', "CPU-freq", "")},
+		{nil, cli.Ignored('F', "CPU-freq", "")},      // times don't depend on the processor's frequency
+		{nil, cli.Ignored(0, "perform_warm_up", "")}, // the messages that it leaves out are few
 		{latencyOnly, cli.Flag('H', "report-histogram report-histogrm", "print all latencies, sorted", &o.histogram)},
 		{nil, cli.Opt('i', "ib-port", "PORT", "port of the device (default 1)", cli.Int(&o.ibPort, 1, 255))},
 		{inlinable, cli.Opt('I', "inline_size", "SIZE", "messages up to this size are sent inline", cli.Int(&o.inline, 0, 912))},
@@ -180,7 +181,10 @@ var refusals = []refusal{
 	{"use_cuda= use_cuda_bus_id= use_cuda_dmabuf use_cuda_pcie_mapping cuda_mem_type= gpu_touch= use_data_direct use_rocm= use_rocm_dmabuf " +
 		"use_neuron= use_neuron_dmabuf use_hl= use_mlu= use_mlu_dmabuf use_musa= use_musa_bus_id= use_musa_dmabuf " +
 		"use_musa_pcie_mapping use_opencl= opencl_platform_id= use_ib_dm_dmabuf= use-null-mr", "the memory is the host's"},
-	{"recv_post_list= perform_warm_up wait_destroy= force-link= use_ooo", "a run has none of perftest's variations"},
+	{"recv_post_list=", "receives are posted as they are used"},
+	{"wait_destroy=", "objects are closed at once"},
+	{"force-link=", "the link layer is the port's"},
+	{"use_ooo", "messages arrive in their order"},
 	{"log_dci_streams= log_active_dci_streams=", "a DC queue pair has one stream"},
 	{"aes_xts encrypt_on_tx sig_before aes_block_size= kek_path= credentials_path= data_enc_keys_number= data_enc_key_app_path=", "there is no encryption here"},
 	{"unsolicited_write", "a write with immediate data consumes a receive"},

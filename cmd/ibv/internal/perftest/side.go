@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
@@ -233,6 +234,9 @@ func (s *side) call() error {
 			dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(s.source)}
 		}
 		conn, err := dialer.Dial("tcp", address)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			err = fmt.Errorf("%w; start the server there: ibv %s", err, s.tool.Name)
+		}
 		if err != nil {
 			return err
 		}

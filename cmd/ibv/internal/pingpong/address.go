@@ -2,11 +2,13 @@ package pingpong
 
 import (
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
@@ -92,10 +94,19 @@ func decodeAddresses(b []byte, used int) ([]qpAddress, error) {
 	return remote, nil
 }
 
+// dial connects to the server, to exchange addresses.
+func dial(host string, port int) (net.Conn, error) {
+	conn, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		err = fmt.Errorf("%w; start the server there, without a host", err)
+	}
+	return conn, err
+}
+
 // callServer exchanges n addresses with a server that connects its queue pairs
 // before it answers.
 func callServer(host string, port, n int, local []qpAddress) ([]qpAddress, error) {
-	conn, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
+	conn, err := dial(host, port)
 	if err != nil {
 		return nil, err
 	}

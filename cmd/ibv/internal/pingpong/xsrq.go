@@ -222,7 +222,7 @@ func (p *xrcPlayer) findAddress(ctx *verbs.Device) error {
 // meet exchanges addresses with the server, or with each client as it comes.
 func (p *xrcPlayer) meet() error {
 	if p.host != "" {
-		conn, err := net.Dial("tcp", net.JoinHostPort(p.host, strconv.Itoa(p.port)))
+		conn, err := dial(p.host, p.port)
 		if err != nil {
 			return err
 		}

@@ -2,7 +2,9 @@ package rdma
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -45,6 +47,9 @@ func runResource(ctx context.Context, f *flags, words []string) error {
 		}
 	}
 	devices, err := someDevices(ctx, rest)
+	if errors.Is(err, rdmanl.ErrNoDevice) && len(rest) > 0 {
+		return fmt.Errorf("%w; objects are %s", err, cli.Or(slices.Sorted(maps.Keys(resourceKinds))))
+	}
 	if err != nil {
 		return err
 	}
