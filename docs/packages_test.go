@@ -14,7 +14,7 @@ import (
 
 // public lists the packages for programs, which keep the promise of compatibility. All tests of
 // this folder check them.
-var public = []string{"efadv", "ib", "mlx5dv", "monitor", "rdmacm", "rdmanl", "rsocket", "sa", "umad", "verbs", "verbstest"}
+var public = []string{"efadv", "ib", "mlx5dv", "monitor", "rdmacm", "rdmanl", "rsocket", "sa", "umad", "verbs", "verbstest", "xfer"}
 
 // imports says which folders of the module a package of the library may import, apart from its own
 // folder. What it reaches through internal packages counts as imported.

@@ -41,9 +41,9 @@ type Engine struct {
 
 // A LeftOut is a device, or a port of it, that an engine doesn't use.
 type LeftOut struct {
-	Device string
-	Port   int // 0 if it is the whole device
-	Err    error
+	Device string // its name
+	Port   int    // from 1; 0 if it is the whole device
+	Err    error  // the reason
 }
 
 func (l LeftOut) String() string {

@@ -4,27 +4,27 @@ import "sync/atomic"
 
 // Stats are an engine's counters, for example for expvar.Func. They encode as JSON.
 type Stats struct {
-	Rails []RailStats `json:"rails"`
-	Peers []PeerStats `json:"peers"`
+	Rails []RailStats `json:"rails"` // in the order of Engine.Rails
+	Peers []PeerStats `json:"peers"` // in any order
 }
 
 // RailStats describe a rail.
 type RailStats struct {
-	Name string `json:"name"`
-	Up   bool   `json:"up"`
+	Name string `json:"name"` // such as "mlx5_0/1"
+	Up   bool   `json:"up"`   // the port is active
 }
 
 // PeerStats are the counters of a peer.
 type PeerStats struct {
-	Addr  string      `json:"addr"`
+	Addr  string      `json:"addr"`  // Peer.Addr
 	Lanes []LaneStats `json:"lanes"` // none before the first operation
 }
 
 // LaneStats are the counters of the requests of one class, "small" or "bulk", over one rail to one
 // peer. They count from the first operation on.
 type LaneStats struct {
-	Rail     string  `json:"rail"`
-	Class    string  `json:"class"`
+	Rail     string  `json:"rail"`            // its name
+	Class    string  `json:"class"`           // "small" or "bulk"
 	Up       bool    `json:"up"`              // there is a queue pair
 	Theirs   string  `json:"theirs"`          // the peer's rail, while Up
 	Read     uint64  `json:"read"`            // bytes
