@@ -22,6 +22,7 @@ type Engine struct {
 	rails   []*rail
 	leftOut []LeftOut
 	started time.Time
+	now     func() int64 // timeNow
 
 	ctx    context.Context // ends with the engine
 	cancel context.CancelFunc
@@ -63,6 +64,7 @@ func Open(o Options) (*Engine, error) {
 		o: o, started: time.Now(), memories: make(map[*Memory]bool), grants: make(map[uint64]*Grant),
 		peers: make(map[*Peer]bool), listeners: make(map[*Listener]bool),
 	}
+	e.now = e.timeNow
 	rand.Read(e.id[:])
 	e.notified.more = make(chan struct{}, 1)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
@@ -274,8 +276,8 @@ func (e *Engine) Peers() []*Peer {
 	return keys(e.peers)
 }
 
-// now returns the time since the engine was opened, in nanoseconds from 1.
-func (e *Engine) now() int64 { return int64(time.Since(e.started)) + 1 }
+// timeNow returns the time since the engine was opened, in nanoseconds from 1.
+func (e *Engine) timeNow() int64 { return int64(time.Since(e.started)) + 1 }
 
 // A Listener takes peers that dial. They are served from then on, whether the program does
 // something with them or not.

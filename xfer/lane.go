@@ -44,14 +44,15 @@ const unmeasured = 1
 type link struct {
 	lane   *lane
 	qp     *verbs.QP
-	theirs int     // the peer's rail
-	since  int64   // when it was made
-	number uint32  // on the control connection
-	wr     uint32  // on the rail: see completer
-	ring   []slice // requests in flight, by their numbers modulo its length
-	head   uint32  // the number of the oldest request in flight
-	tail   uint32  // of the next request
-	notes  uint32  // notifications posted
+	post   func(...verbs.SendWR) (int, error) // qp.PostSend
+	theirs int                                // the peer's rail
+	since  int64                              // when it was made
+	number uint32                             // on the control connection
+	wr     uint32                             // on the rail: see completer
+	ring   []slice                            // requests in flight, by their numbers modulo its length
+	head   uint32                             // the number of the oldest request in flight
+	tail   uint32                             // of the next request
+	notes  uint32                             // notifications posted
 
 	err     error         // why it broke, or nil
 	broken  chan struct{} // closed when it breaks
@@ -67,14 +68,24 @@ func (s *scheduler) begin() {
 	ours, theirs := s.p.e.rails, len(s.p.rails)
 	for i := range max(len(ours), theirs) {
 		for c := range classes {
-			l := &lane{s: s, rail: ours[i%len(ours)], prefer: i % theirs, class: c, depth: 64, kick: make(chan struct{}, 1), rate: unmeasured}
-			if c == bulk {
-				l.depth = s.p.e.o.Window
-			}
+			l := s.newLane(ours[i%len(ours)], i%theirs, c)
 			s.lanes = append(s.lanes, l)
 			s.running.Go(l.run)
 		}
 	}
+}
+
+func (s *scheduler) newLane(r *rail, prefer int, c class) *lane {
+	l := &lane{s: s, rail: r, prefer: prefer, class: c, depth: 64, kick: make(chan struct{}, 1), rate: unmeasured}
+	if c == bulk {
+		l.depth = s.p.e.o.Window
+	}
+	return l
+}
+
+// newLink makes a link without a queue pair.
+func (l *lane) newLink(theirs int) *link {
+	return &link{lane: l, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(l.depth-1))), broken: make(chan struct{}), drained: make(chan struct{})}
 }
 
 // Pauses between attempts to make a link. They double, and each is shortened by up to a half at
@@ -144,13 +155,14 @@ func (l *lane) connect(attempt int) (*link, error) {
 			return nil, err
 		}
 	}
-	k := &link{lane: l, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(l.depth-1))), broken: make(chan struct{}), drained: make(chan struct{})}
+	k := l.newLink(theirs)
 	k.qp, err = l.rail.pd.CreateQP(verbs.QPOptions{
 		Type: verbs.RC, SendCQ: l.rail.cq, RecvCQ: l.rail.cq, Cap: verbs.QPCap{MaxSendWR: l.depth, MaxInlineData: noteLen},
 	})
 	if err != nil {
 		return nil, err
 	}
+	k.post = k.qp.PostSend
 	if k.wr, err = l.rail.enter(k, l.depth); err != nil {
 		return nil, errors.Join(err, k.qp.Close())
 	}
@@ -343,7 +355,7 @@ func (l *lane) flush() {
 		}
 	}
 	k := l.link
-	posted, err := k.qp.PostSend(l.wrs[:n]...)
+	posted, err := k.post(l.wrs[:n]...)
 	if err == nil {
 		return
 	}

@@ -257,8 +257,9 @@ func (s *scheduler) take(c class) slice {
 	return x
 }
 
-// choose returns the lane on which n bytes of a class would end first, or nil if that lane has no
-// room now. Without lanes of the class it takes any.
+// choose returns a lane for n bytes of a class: that on which they would end first or, if it has no
+// room now, another one, unless they would end too late there. Without lanes of the class it takes
+// those of any.
 func (s *scheduler) choose(c class, n int) *lane {
 	if s.up == 0 {
 		return nil
@@ -287,7 +288,24 @@ func (s *scheduler) choose(c class, n int) *lane {
 	if best.room() {
 		return best
 	}
+	// A slower lane may take the slice if it ends there before the rest would on the best one.
+	least += float64(s.rest(c)) / best.rate
+	for _, l := range s.lanes {
+		if l.link != nil && l.class == best.class && l.room() && float64(l.bytes+n+1)/l.rate < least {
+			return l
+		}
+	}
 	return nil
+}
+
+// rest returns how many bytes of a class are queued, or fewer.
+func (s *scheduler) rest(c class) (n int) {
+	if q := s.queues[c].first; q != nil {
+		if n = q.n - q.handed; q.next != nil {
+			n += q.next.n
+		}
+	}
+	return n
 }
 
 // judged is how long the speed of a lane is believed while nothing is in flight there.

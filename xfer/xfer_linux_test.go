@@ -375,3 +375,32 @@ func TestOnDone(t *testing.T) {
 		t.Errorf("a batch that was never started: %v", err)
 	}
 }
+
+// Short operations don't wait behind long ones.
+func TestSmallOvertakes(t *testing.T) {
+	m := twoEngines(t, 1, xfer.Options{SliceBytes: 4096, SmallBytes: 100})
+	mine, theirs := memory(t, m.a, 200_000, 1), memory(t, m.b, 200_000, 2)
+	remote := grant(t, theirs.All(), xfer.Write).Remote()
+	ctx := patient(t)
+	m.allUp(t)
+	rdmatest.Check(t, m.peer.Write(ctx, remote, mine.All()))
+	m.net.SetFault(func(r verbstest.Request) verbstest.Fault {
+		if r.Length == 4096 {
+			return verbstest.Hold()
+		}
+		return verbstest.Fault{}
+	})
+	var long, short xfer.Batch
+	long.Write(remote, mine.All())
+	rdmatest.Check(t, m.peer.Start(&long))
+	short.Write(remote.Slice(0, 100), mine.Slice(0, 100))
+	short.Notify(1)
+	rdmatest.Check(t, m.peer.Do(ctx, &short))
+	select {
+	case <-long.Done():
+		t.Error("the long batch is over, and its requests are held")
+	default:
+	}
+	m.net.SetFault(nil)
+	rdmatest.Check(t, long.Wait(ctx))
+}
