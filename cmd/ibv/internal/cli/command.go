@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -76,11 +77,15 @@ type Program struct {
 	Differs string // what differs from the program, in Markdown
 }
 
-// called is how the user called the command: "ibv info" or "ibv_devinfo". Messages begin with it.
-var called = "ibv"
+// calledAs is how the user called the command: "ibv info" or "ibv_devinfo". Messages begin with it.
+var calledAs atomic.Value
+
+func init() { calledAs.Store("ibv") }
+
+func called() string { return calledAs.Load().(string) }
 
 // AsProgram reports whether the command was called by the name of a program that it replaces.
-func AsProgram() bool { return !strings.HasPrefix(called, "ibv ") }
+func AsProgram() bool { return called() != "ibv" && !strings.HasPrefix(called(), "ibv ") }
 
 // A usageError is a mistake in the command line.
 type usageError struct{ error }
@@ -99,9 +104,9 @@ type Answer string
 
 func (a Answer) Error() string { return string(a) }
 
-// Main runs the command and returns the exit status. name is how the user called it.
-func (c *Command) Main(name string, args []string) int {
-	called = name
+// Main runs the command and returns the exit status. as is how the user called it.
+func (c *Command) Main(as string, args []string) int {
+	calledAs.Store(as)
 	Stdout.reset()
 	err := c.run(args)
 	if err == nil || err == ErrReported {
@@ -125,7 +130,7 @@ func (c *Command) Main(name string, args []string) int {
 	}
 	Errorf("%v", err)
 	if _, wrong := err.(usageError); wrong {
-		fmt.Fprintf(os.Stderr, "Try '%s -h' for more information.\n", called)
+		fmt.Fprintf(os.Stderr, "Try '%s -h' for more information.\n", called())
 		return Wrong
 	}
 	return Failed
@@ -144,7 +149,7 @@ func (c *Command) run(args []string) error {
 			return usageError{err}
 		}
 	}
-	help := func(string) error { return Answer(c.Help(called)) }
+	help := func(string) error { return Answer(c.Help(called())) }
 	chosen.Options = append(chosen.Options, Option{Short: 'h', Long: "help", Set: help})
 	operands, err := chosen.Parse(args)
 	if err != nil {

@@ -50,8 +50,12 @@ func Println(args ...any) { _, _ = fmt.Fprintln(&Stdout, args...) }
 func Printf(format string, args ...any) { _, _ = fmt.Fprintf(&Stdout, format, args...) }
 
 // Errorf prints a line on stderr that begins with the command's name.
-func Errorf(format string, args ...any) {
-	fmt.Fprintf(os.Stderr, "%s: %s\n", called, fmt.Sprintf(format, args...))
+func Errorf(format string, args ...any) { Reporter()(format, args...) }
+
+// Reporter returns an Errorf for goroutines that may outlast a test, which has a stderr of its own.
+func Reporter() func(format string, args ...any) {
+	name, stderr := called(), os.Stderr
+	return func(format string, args ...any) { fmt.Fprintf(stderr, "%s: %s\n", name, fmt.Sprintf(format, args...)) }
 }
 
 // JSON prints a value, indented and without HTML's escapes.

@@ -26,7 +26,7 @@ func (s *Set) Main(args []string) int {
 		return c.Main(p.Name, append(strings.Fields(p.Word), args[1:]...))
 	}
 	args = args[1:]
-	called = s.Name
+	calledAs.Store(s.Name)
 	if len(args) == 0 {
 		fmt.Fprint(os.Stderr, s.help())
 		return Wrong

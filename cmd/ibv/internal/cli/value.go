@@ -21,7 +21,7 @@ func Const[T any](to *T, value T) func(string) error {
 }
 
 // Version is the Set of an option that asks for the version.
-func Version(string) error { return Answer(version.Of(called) + "\n") }
+func Version(string) error { return Answer(version.Of(called()) + "\n") }
 
 // Text returns the Set of an option whose value is any text.
 func Text(to *string) func(string) error {

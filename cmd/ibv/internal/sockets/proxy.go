@@ -78,6 +78,7 @@ side learns, and both directions end on their own.`,
 // errors, such as too many open files, it continues. It returns any other error.
 func (e endpoint) serve(l net.Listener, most int) error {
 	places := make(chan struct{}, most)
+	report := cli.Reporter()
 	for pause := time.Duration(0); ; {
 		c, err := l.Accept()
 		if passing, ok := err.(interface{ Temporary() bool }); ok && passing.Temporary() {
@@ -100,7 +101,7 @@ func (e endpoint) serve(l net.Listener, most int) error {
 		go func() {
 			defer func() { <-places }()
 			if err := e.forward(c); err != nil {
-				cli.Errorf("for %v: %v", c.RemoteAddr(), err)
+				report("for %v: %v", c.RemoteAddr(), err)
 			}
 		}()
 	}
