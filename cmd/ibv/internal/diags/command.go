@@ -57,6 +57,13 @@ func (o *common) options(without string, own ...cli.Option) []cli.Option {
 	return own
 }
 
+// Options that several programs refuse.
+var (
+	noNames = cli.Refuse(0, "node-name-map", "FILE", "is not supported: names are those that the nodes have")
+	noCache = cli.Refuse(0, "load-cache cache", "FILE", "is not supported: the subnet itself is asked")
+	noDiff  = cli.Refuse(0, "diff diffcheck filterdownports", "FILE", "is not supported: keep the output, and compare it with diff")
+)
+
 // target parses the queried port. The LID of a GUID is looked up later.
 func (o *common) target(text string) (t Target, err error) {
 	switch {
@@ -254,7 +261,8 @@ func Smpquery() *cli.Command {
 		Operands: 3,
 		About: `Ask a port of the InfiniBand subnet for an attribute of subnet management, as
 smpquery does. It needs /dev/infiniband/umad*.`,
-		Options:  o.options("", cli.Flag('x', "extended", "ask for extended speeds", &q.ExtendedSpeeds)),
+		Options: o.options("", cli.Flag('x', "extended", "ask for extended speeds", &q.ExtendedSpeeds), noNames,
+			cli.Refuse('c', "combined", "", "is not supported: a route doesn't begin with a LID here")),
 		Notes:    operations,
 		Programs: []cli.Program{{Name: "smpquery", Differs: "no combined routes, no `MlnxExtPortInfo`, no names from a file"}},
 		Run: func(operands []string) error {
@@ -284,6 +292,9 @@ smpquery does. It needs /dev/infiniband/umad*.`,
 	}
 }
 
+// unread is why perfquery refuses some counters.
+const unread = "is not supported: these counters are not read here"
+
 // Perfquery is the command perfquery.
 func Perfquery() *cli.Command {
 	o, q := newCommon(), CounterOptions{}
@@ -305,7 +316,11 @@ MASK selects what is reset. It needs /dev/infiniband/umad*.`,
 			cli.Flag('a', "all_ports", "the sum of all ports", &q.All),
 			cli.Flag('l', "loop_ports", "each port", &q.Loop),
 			cli.Flag('r', "reset_after_read", "reset them after they are read", &q.Reset),
-			cli.Flag('R', "Reset_only", "only reset them", &q.NoRead)),
+			cli.Flag('R', "Reset_only", "only reset them", &q.NoRead),
+			cli.Refuse('T', "extended_speeds", "", unread),
+			cli.Refuse('c', "smplctl", "", unread),
+			cli.Refuse(0, "oprcvcounters flowctlcounters vloppackets vlopdata vlxmitflowctlerrors vlxmitcounters swportvlcong rcvcc "+
+				"slrcvfecn slrcvbecn xmitcc vlxmittimecc", "", unread)),
 		Programs: []cli.Program{{Name: "perfquery", Differs: "details only of `-X`, `-S`, `-D` and `-E`"}},
 		Run: func(operands []string) (err error) {
 			if q.Ports, err = counterPorts(operands, q.All); err != nil {
@@ -381,8 +396,7 @@ print them. It needs /dev/infiniband/umad*, and no subnet manager.`,
 			cli.Ignored('o', "outstanding_smps", "N"),
 			cli.Refuse('g', "grouping", "", "is not supported: nodes are not grouped by their chassis"),
 			cli.Refuse('m', "max_hops", "", "is not supported: hops are not counted"),
-			cli.Refuse(0, "node-name-map", "FILE", "is not supported: names are those that the nodes have"),
-			cli.Refuse(0, "cache load-cache diff diffcheck", "FILE", "is not supported: the output is the record; compare it with diff")),
+			noNames, noCache, noDiff),
 		Programs: []cli.Program{{Name: "ibnetdiscover", Differs: "no groups of chassis, cache, comparison or names from a file"}},
 		Run: func([]string) error {
 			return o.discover(func(f *Fabric) error {
@@ -413,9 +427,12 @@ func (o *common) discover(print func(f *Fabric) error) error {
 	})
 }
 
+// whole is why iblinkinfo refuses to begin somewhere else.
+const whole = "is not supported: the whole subnet is printed"
+
 // Iblinkinfo is the command iblinkinfo.
 func Iblinkinfo() *cli.Command {
-	o, down, lines := newCommon(), false, false
+	o, down, lines, only := newCommon(), false, false, ""
 	return &cli.Command{
 		Name:    "iblinkinfo",
 		Group:   cli.Subnet,
@@ -424,11 +441,19 @@ func Iblinkinfo() *cli.Command {
 needs /dev/infiniband/umad*, and no subnet manager.`,
 		Options: o.options("DGKLsd",
 			cli.Flag('d', "down", "only those that are down", &down),
-			cli.Flag('l', "line", "a line for each, with all names", &lines)),
-		Programs: []cli.Program{{Name: "iblinkinfo", Differs: "always the whole subnet, adapters too; options `-d` and `-l` only"}},
+			cli.Flag('l', "line", "a line for each, with all names", &lines),
+			cli.Opt(0, "switches-only", "", "only those of switches", cli.Const(&only, switches.letter)),
+			cli.Opt(0, "cas-only", "", "only those of adapters", cli.Const(&only, adapters.letter)),
+			cli.Ignored('a', "all", ""),
+			cli.Ignored('o', "outstanding_smps", "N"),
+			cli.Refuse('p', "additional", "", "is not supported: a port's other settings are those of smpquery portinfo"),
+			cli.Refuse('S', "switch", "GUID", whole), cli.Refuse('G', "port-guid Guid", "GUID", whole),
+			cli.Refuse('D', "Direct", "ROUTE", whole), cli.Refuse('n', "hops", "N", whole),
+			noNames, noCache, noDiff),
+		Programs: []cli.Program{{Name: "iblinkinfo", Differs: "always the whole subnet, adapters too; no `-p`, cache, comparison or names from a file"}},
 		Run: func([]string) error {
 			return o.discover(func(f *Fabric) error {
-				f.Links(&cli.Stdout, down, lines)
+				f.Links(&cli.Stdout, only, down, lines)
 				return nil
 			})
 		},
@@ -446,7 +471,10 @@ func Ibtracert() *cli.Command {
 		Operands: 2,
 		About: `Print the way from one port of the InfiniBand subnet to another, by the tables
 of the switches, as ibtracert does. It needs /dev/infiniband/umad*.`,
-		Options:  o.options("DK", cli.Flag('n', "no_info", "without types, LIDs and names", &short)),
+		Options: o.options("DK", cli.Flag('n', "no_info", "without types, LIDs and names", &short), noNames,
+			cli.Refuse('m', "mlid", "LID", "is not supported: the ways of multicast are not followed"),
+			cli.Refuse('f', "force", "", "is not supported: a way ends where a link is down"),
+			cli.Refuse(0, "ports-file", "FILE", "is not supported: the ways are asked for one at a time")),
 		Programs: []cli.Program{{Name: "ibtracert", Differs: "no multicast, force or names from a file"}},
 		Run: func(operands []string) error {
 			if len(operands) != 2 {

@@ -67,7 +67,7 @@ func TestTopology(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	b.Reset()
-	f.Links(&b, false, false)
+	f.Links(&b, "", false, false)
 	for _, want := range []string{
 		"Router: R  1:\n      0x0000000000000010      7    1[  ] ==(undefined (3)      undefined (3) Active/  LinkUp)==>       0    2[  ] \"\" ( )\n",
 		"      0x0000000000000010      0    2[  ] ==(                Down/ Polling)==>             [  ] \"\" ( )\n",
@@ -88,11 +88,14 @@ func TestTopology(t *testing.T) {
 		}
 	}
 	b.Reset()
-	f.Links(&b, true, true)
+	f.Links(&b, "", true, true)
 	if n := strings.Count(b.String(), "\n"); n != 1 || !strings.HasPrefix(b.String(), "0x0000000000000010 \"") {
 		t.Errorf("%d lines: %q", n, b.String())
 	}
 	b.Reset()
+	if f.Links(&b, "S", false, false); b.Len() > 0 {
+		t.Errorf("there is no switch: %q", b.String())
+	}
 	if f.List(&b, "R"); b.String() != "Router\t : 0x0000000000000abc ports 0 devid 0x0 vendid 0x0 \"R  1\"\n" {
 		t.Errorf("%q", b.String())
 	}

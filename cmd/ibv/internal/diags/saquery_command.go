@@ -112,6 +112,9 @@ func Saquery() *cli.Command {
 		cli.Opt(0, "dgid", "GID", "a path's destination", setGID(&q.Path.DGID, &q.PathMask, sa.PathDGID)),
 		cli.Opt(0, "gid", "GID", "a member's port", setGID(&q.Member.PortGID, &q.MemberMask, sa.MemberPortGID)),
 		cli.Opt(0, "mgid", "GID", "a member's group", setGID(&q.Member.MGID, &q.MemberMask, sa.MemberMGID)),
+		cli.Refuse('S', "S", "", "is not supported: services are not asked for"),
+		cli.Refuse('I', "I", "", "is not supported: subscriptions are not asked for"),
+		noNames,
 		cli.Opt(0, "smkey", "KEY", "the SM_Key, which the SA trusts", cli.Bits(&key, 64)),
 	}
 	return &cli.Command{

@@ -1,6 +1,7 @@
 package diags
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -29,7 +30,7 @@ func TestSaqueryNumbers(t *testing.T) {
 // Queries that saquery or this program doesn't support are refused before a port is opened.
 func TestSaqueryRefused(t *testing.T) {
 	for line, want := range map[string]string{
-		"-S":                      "there is no option -S",
+		"-S":                      "-S is not supported",
 		"SMIR":                    "SMInfoRecord is not one of the records",
 		"-L":                      "-L needs a name",
 		"-g 1":                    `"1" is one argument too many`,
@@ -50,6 +51,46 @@ func TestSaqueryRefused(t *testing.T) {
 		}
 		if status := Saquery().Main("ibv saquery", strings.Fields(line)); status != cli.Wrong {
 			t.Errorf("%s: status %d", line, status)
+		}
+	}
+}
+
+// TestEveryOption: each program has the options of infiniband-diags' program, or refuses them with a reason.
+func TestEveryOption(t *testing.T) {
+	for _, p := range []struct {
+		command func() *cli.Command
+		options string // "=" ends the name of one with a value
+	}{
+		{Iblinkinfo, "node-name-map= switch=S port-guid=G Direct=D all a hops=n down d line l additional p load-cache= diff= diffcheck= filterdownports= " +
+			"outstanding_smps=o switches-only cas-only"},
+		{Ibtracert, "force f no_info n mlid=m node-name-map= ports-file="},
+		{Smpquery, "combined c node-name-map= extended x"},
+		{Perfquery, "extended x xmtsl X rcvsl S xmtdisc D rcverr E extended_speeds T oprcvcounters flowctlcounters vloppackets vlopdata vlxmitflowctlerrors " +
+			"vlxmitcounters swportvlcong rcvcc slrcvfecn slrcvbecn xmitcc vlxmittimecc smplctl c all_ports a loop_ports l reset_after_read r Reset_only R"},
+		{Ibnetdiscover, "full f show s list l grouping g Hca_list H Switch_list S Router_list R node-name-map= cache= load-cache= diff= diffcheck= " +
+			"ports p max_hops m outstanding_smps=o"},
+		{Saquery, "p N L l G O U s g m x c S I list D src-to-dst= sgid-to-dgid= node-name-map= smkey= slid= dlid= mlid= sgid= dgid= gid= mgid= reversible=r " +
+			"numb_path=n pkey= qos_class=Q sl= mtu=M rate=R pkt_lifetime= qkey=q tclass=T flow_label=F hop_limit=H scope= join_state=J proxy_join=X service_id="},
+	} {
+		for word := range strings.FieldsSeq(p.options + " Ca=C Port=P timeout=t errors e verbose v version V") {
+			name, letter, takes := strings.Cut(word, "=")
+			words := []string{"--" + name}
+			if len(name) == 1 {
+				words[0] = "-" + name
+			}
+			if takes {
+				words = append(words, "1")
+			}
+			for _, line := range [][]string{words, {"-" + letter, "1"}} {
+				if line[0] == "-" {
+					continue
+				}
+				_, err := p.command().Parse(line)
+				var answer cli.Answer
+				if err != nil && !errors.As(err, &answer) && strings.Contains(err.Error(), "option") {
+					t.Errorf("%s %q: %v", p.command().Name, line, err)
+				}
+			}
 		}
 	}
 }

@@ -161,9 +161,12 @@ func (f *Fabric) List(w io.Writer, letters string) {
 }
 
 // Links prints the state of all links as iblinkinfo does. The options of iblinkinfo select links that are
-// down, or one line for each link.
-func (f *Fabric) Links(w io.Writer, downOnly, lines bool) {
+// down, or one line for each link. only is the letter of a type of nodes, as for List, or "" for all.
+func (f *Fabric) Links(w io.Writer, only string, downOnly, lines bool) {
 	for _, n := range slices.Backward(f.nodes) {
+		if only == adapters.letter && n.get("NodeType") != adapters.number || only == switches.letter && !n.isSwitch() {
+			continue
+		}
 		header := !lines
 		for _, p := range n.all() {
 			if p.number == 0 || downOnly && !p.down() {
