@@ -20,7 +20,7 @@ func (s *Set) Completion(shell string) string {
 }
 
 // devices is the shell's list of RDMA devices.
-const devices = "cd /sys/class/infiniband 2>/dev/null && echo *"
+const devices = "ls /sys/class/infiniband 2>/dev/null"
 
 // dashed returns the option's names, with their dashes.
 func (o Option) dashed() (all []string) {
@@ -143,7 +143,7 @@ func (s *Set) fish() string {
 			}
 			switch {
 			case o.isDevice():
-				line += fmt.Sprintf(" -x -a '(%s | string split \" \")'", devices)
+				line += fmt.Sprintf(" -x -a '(%s)'", devices)
 			case o.Arg == "FILE":
 				line += " -r -F"
 			case o.Arg != "":
