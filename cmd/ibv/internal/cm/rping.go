@@ -135,6 +135,10 @@ func (o *rpingOptions) serve(ctx context.Context) error {
 	var clients rpingClients
 	for {
 		request, err := listener.Request(ctx)
+		if o.persistent && errors.Is(err, rdmacm.ErrConnect) {
+			cli.Errorf("%v", err) // this side lacks something for one client
+			continue
+		}
 		if err != nil {
 			return err
 		}

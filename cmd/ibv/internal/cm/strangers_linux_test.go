@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 	"unicode"
@@ -174,6 +176,33 @@ func TestRpingRounds(t *testing.T) {
 	if bytes.ContainsFunc(text, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
 		t.Errorf("%q", text)
 	}
+}
+
+// TestRpingNoFile: a server of many clients outlasts one for which it has no file descriptor left.
+func TestRpingNoFile(t *testing.T) {
+	network := verbstest.New(t)
+	var refused atomic.Bool
+	network.SetRefusal(func(command string) syscall.Errno {
+		if command == "open uverbs1" && refused.CompareAndSwap(false, true) {
+			return syscall.EMFILE
+		}
+		return 0
+	})
+	server := &rpingOptions{server: true, port: rpingPort, size: 64, persistent: true, parting: rdmatest.Patience}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- server.serve(ctx) }()
+	waitListening(network)
+	client := &rpingOptions{client: true, addr: network.Device(1).Addr().String(), source: strangersHost, port: rpingPort, size: 64, count: 1, parting: rdmatest.Patience}
+	if err := client.ping(t.Context()); !errors.Is(err, rdmacm.ErrRejected) {
+		t.Errorf("the client that was refused: %v", err)
+	}
+	rdmatest.Check(t, client.ping(t.Context()))
+	stop()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	waitNothing(t, network)
 }
 
 // TestRpingAfterError: a client that breaks the connection with a message, and stays, doesn't block the server.
