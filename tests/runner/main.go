@@ -137,7 +137,7 @@ type options struct {
 func (o *options) flags(f *flag.FlagSet) {
 	f.BoolVar(&o.short, "short", false, "a quick run: the tests that find the most in the least time")
 	f.StringVar(&o.kernel, "k", defaultKernel, "the virtual machines' `KERNEL`, one of rig/kernels")
-	f.StringVar(&o.arch, "a", "", "the virtual machines' `ARCHITECTURE`: arm64; for the suites rxe…, mlx5… and mlx5-eth…")
+	f.StringVar(&o.arch, "a", "", "the virtual machines' `ARCHITECTURE`: arm64; for the suites rxe…, siw, efa and mlx5…")
 	f.StringVar(&o.run, "run", "", "run only tests that match this `REGEXP`, as with go test -run; for the rig's suites only")
 	f.StringVar(&o.pkg, "pkg", "", "run only the tests of the package in this `DIR`, such as tests/device/conformance; for the rig's suites only")
 	f.StringVar(&o.profile, "profile", "", "the adapters' `PROFILE`, one of those that \"go run -C rig ./connectx -h\" lists;\nfor suites on the software ConnectX: the tests that declare Profiles, and rdma-core's\nprograms and tests that move data")
