@@ -46,14 +46,14 @@ test-all: go test-setup ## what a change must pass: every test on one device, on
 
 # The commands of the workflow, one after the other, for hours.
 .PHONY: test-nightly
-test-nightly: go test-setup ## what runs at night: all parameters, devices, kernels and profiles
+test-nightly: go test-setup ## what runs at night: all devices, kernels and parameters
 	@status=0; while IFS= read -r line; do \
 		printf '\n== %s\n' "$$line"; \
 		bash -euo pipefail -c "$$line" </dev/null || { status=1; printf 'failed: %s\n' "$$line"; }; \
 	done < <(sed -n 's/^            run: //p' .github/workflows/nightly.yml); exit $$status
 
 .PHONY: test-kernels
-test-kernels: go test-setup ## the tests that need a device, on every kernel of the rig
+test-kernels: go test-setup ## rxe, rxe-2, mlx5 and mlx5-eth on every kernel of the rig
 	@status=0; for kernel in $(KERNELS); do \
 		go run ./tests/runner -k $$kernel rxe rxe-2 mlx5 mlx5-eth || status=1; \
 	done; exit $$status
