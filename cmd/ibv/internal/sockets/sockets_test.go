@@ -298,21 +298,25 @@ func TestRcopyStrangers(t *testing.T) {
 		}
 		path, text := filepath.Join(dir, fmt.Sprint(round)), fmt.Sprintf("text %d", round)
 		size := binary.NativeEndian.AppendUint64(nil, uint64(len(text)))
-		c := dial()
-		for _, step := range []struct {
-			h    rcopyHeader
-			data []byte
-			then io.Reader
-		}{
-			{rcopyHeader{Command: rcopyOpen, Data: 0o640}, []byte(path + "\x00"), nil},
-			{rcopyHeader{Command: rcopyWrite}, size, strings.NewReader(text)},
-			{rcopyHeader{Command: rcopyClose}, nil, nil},
-		} {
-			if err := request(c, step.h, step.data, step.then); err != nil {
-				t.Fatalf("command %d: %v", step.h.Command, err)
+		// The places of strangers who have left are free in a moment.
+		rdmatest.Until(t, func() string {
+			c := dial()
+			defer c.Close()
+			for _, step := range []struct {
+				h    rcopyHeader
+				data []byte
+				then io.Reader
+			}{
+				{rcopyHeader{Command: rcopyOpen, Data: 0o640}, []byte(path + "\x00"), nil},
+				{rcopyHeader{Command: rcopyWrite}, size, strings.NewReader(text)},
+				{rcopyHeader{Command: rcopyClose}, nil, nil},
+			} {
+				if err := request(c, step.h, step.data, step.then); err != nil {
+					return fmt.Sprintf("command %d: %v", step.h.Command, err)
+				}
 			}
-		}
-		c.Close()
+			return ""
+		})
 		if b, err := os.ReadFile(path); err != nil || string(b) != text {
 			t.Fatalf("%q, %v", b, err)
 		}
