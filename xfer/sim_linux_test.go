@@ -99,7 +99,7 @@ type tag struct {
 }
 
 func newSimulation(t *testing.T, seed uint64) *simulation {
-	s := &simulation{t: t, ctx: patient(t), rand: rand.New(rand.NewPCG(seed, 1)), tags: make(map[uint64]*tag)}
+	s := &simulation{t: t, ctx: t.Context(), rand: rand.New(rand.NewPCG(seed, 1)), tags: make(map[uint64]*tag)}
 	s.faulty.rand = rand.New(rand.NewPCG(seed, 2))
 	s.o = xfer.Options{SliceBytes: 4096, SmallBytes: 512, Window: 3, AckTimeout: time.Millisecond, Patience: 10 * time.Millisecond}
 	s.machines = twoEngines(t, 2, s.o)
@@ -225,13 +225,14 @@ func (s *simulation) begin(p *place) {
 
 // finish waits for a place's batch, and compares the bytes with the model.
 func (s *simulation) finish(p *place) {
+	began := time.Now()
 	for over := false; !over; { // a notification may have to wait for those before it
 		short, cancel := context.WithTimeout(s.ctx, 50*time.Millisecond)
 		var pending *xfer.PendingError
 		err := p.b.Wait(short)
 		cancel()
 		if over = !errors.As(err, &pending); !over {
-			if s.ctx.Err() != nil {
+			if time.Since(began) > rdmatest.Patience {
 				s.t.Fatalf("a batch doesn't end: %v; %+v", err, s.peer.Stats())
 			}
 			s.take()
@@ -301,8 +302,10 @@ func (s *simulation) take() {
 
 // wait waits for a notification.
 func (s *simulation) wait(number uint64) {
+	ctx, cancel := context.WithTimeout(s.ctx, rdmatest.Patience)
+	defer cancel()
 	for !s.tags[number].came {
-		n, err := s.b.Notified(s.ctx)
+		n, err := s.b.Notified(ctx)
 		if err != nil {
 			s.t.Fatalf("notification %d: %v", number, err)
 		}
