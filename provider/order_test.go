@@ -71,7 +71,7 @@ func looks(n ast.Node) bool {
 	return slices.Contains(names, ".Ready") || slices.Contains(names, ".ready") || slices.Contains(names, ".PlainSend")
 }
 
-// isLoadBarrier reports whether a statement is mmio.FromDevice(), or a call of see, which has it for
+// isLoadBarrier reports whether a statement is mmio.FromDevice(), or a call of advanceSeen, which has it for
 // several entries; perhaps only where it has any effect, and where an earlier one isn't enough.
 func isLoadBarrier(s ast.Stmt) bool {
 	if x, ok := s.(*ast.IfStmt); ok {
@@ -86,7 +86,7 @@ func isLoadBarrier(s ast.Stmt) bool {
 		s = x.Body.List[0]
 	}
 	names := called(s)
-	return len(names) > 0 && (names[0] == "mmio.FromDevice" || names[0] == ".see")
+	return len(names) > 0 && (names[0] == "mmio.FromDevice" || names[0] == ".advanceSeen")
 }
 
 // leaves reports whether a block ends with a jump.
@@ -113,7 +113,7 @@ func TestLoadBarriers(t *testing.T) {
 			firstLook := func(x *ast.IfStmt) bool {
 				return f.Name.Name == "Poll" && len(x.Body.List) == 1 && leaves(x.Body)
 			}
-			if f.Name.Name == "see" { // looks at several entries, and then has the barrier for all
+			if f.Name.Name == "advanceSeen" { // looks at several entries, and then has the barrier for all
 				loop := slices.IndexFunc(f.Body.List, func(s ast.Stmt) bool { _, ok := s.(*ast.ForStmt); return ok })
 				check(f.Body.List[loop+1])
 				continue

@@ -42,7 +42,7 @@ var library = []libraryMutant{
 	{"lib-done", "a completion makes room for one request less", "provider/mlx5/poll.go", "slot.posted", "slot.posted-1"},
 	{"lib-owner", "the owner bit of a completion is not looked at", "provider/mlx5/wqe/cqe.go", "return (uint32(t)^round<<24)&tailOwner == 0 && t", "return t"},
 	{"lib-resize-next", "after a CQ is resized, polling goes on one too early", "provider/mlx5/cq.go", "q.seek(q.next + 1)", "q.seek(q.next)"},
-	{"lib-forget", "completions of a closed queue pair stay", "provider/mlx5/cq.go", "if q.about(e, gone) {", "if false && q.about(e, gone) {"},
+	{"lib-forget", "completions of a closed queue pair stay", "provider/mlx5/cq.go", "if q.belongsTo(e, gone) {", "if false && q.belongsTo(e, gone) {"},
 	{"lib-compare-swap", "compare and swap has its operands exchanged", "provider/mlx5/send.go", "w[n+1].Atomic(wr.Swap, wr.Compare)\n		} else {", "w[n+1].Atomic(wr.Compare, wr.Swap)\n		} else {"},
 	{"lib-masks", "masked compare and swap has its masks exchanged", "provider/mlx5/send.go", "w[n+2].Atomic(wr.SwapMask, wr.CompareMask)", "w[n+2].Atomic(wr.CompareMask, wr.SwapMask)"},
 	{"lib-invalidate", "sends with invalidate have no key", "provider/mlx5/send.go", "wr.Imm&op.imm|wr.InvalidateRKey&op.key", "wr.Imm&op.imm"},
