@@ -30,7 +30,10 @@ func TestTwoGuestsPingpong(t *testing.T) {
 	turn := 0
 	for _, who := range pairings {
 		for _, mode := range []string{"polling", "sleeping"} {
-			for _, g := range acrossGames {
+			for i, g := range acrossGames {
+				if testing.Short() && (i%2 == 0) != (mode == "polling") {
+					continue // each game once
+				}
 				if mode == "sleeping" {
 					g.args = append([]string{"-e"}, g.args...)
 				}

@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-var _ = rdmatest.Test(TestMeasureIWARP, rdmatest.OnSIW)
+var _ = rdmatest.Test(TestMeasureIWARP, rdmatest.OnSIW, rdmatest.LongOn("siw"))
 
 // TestMeasureIWARP: writes and sends are measured with perftest at the other end, and between two of ours.
 // Sends take turns with credits, in each direction, also where the receives are few.

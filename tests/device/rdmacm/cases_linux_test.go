@@ -81,7 +81,7 @@ func TestHalfOpenClients(t *testing.T) {
 	}
 }
 
-var _ = rdmatest.Test(TestStaleConnection, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
+var _ = rdmatest.Test(TestStaleConnection, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("rxe"), rdmatest.LongOn("mlx5-eth"))
 
 // A client whose host has lost power comes back with a queue pair number that the server's kernel
 // believes to be connected. The kernel rejects it, and ends the old connection: the server hears of
