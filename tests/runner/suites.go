@@ -15,15 +15,15 @@ import (
 func suites() []suite {
 	const s = time.Second
 	all := []suite{
-		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 205 * s, packages: []string{"shellcheck"}},
-		{name: "unit", what: "tests that need no device", does: unit, quick: 105 * s, whole: 130 * s, packages: hostPackages},
-		{name: "race", what: "tests of what has goroutines, with the race detector", does: race, quick: 60 * s, whole: 330 * s, packages: hostPackages},
+		{name: "lint", what: "gofmt, go vet, no C; in a full run, staticcheck", does: lint, quick: 55 * s, whole: 295 * s, packages: []string{"shellcheck"}},
+		{name: "unit", what: "tests that need no device", does: unit, quick: 105 * s, whole: 395 * s, packages: hostPackages},
+		{name: "race", what: "tests of what has goroutines, with the race detector", does: race, quick: 60 * s, whole: 540 * s, packages: hostPackages},
 		{name: "rig", what: "the rig's own check: vet, staticcheck, and tests with the race detector", does: apart{script: "rig/check", host: true, folders: []string{"rig"}}.run, quick: 150 * s, whole: 150 * s, packages: hostPackages},
-		{name: "fuzz", what: "each fuzz test for a second", does: fuzz, quick: 60 * s, whole: 80 * s},
+		{name: "fuzz", what: "each fuzz test for a second", does: fuzz, quick: 60 * s, whole: 70 * s},
 		{name: "cross", what: "arm64 and another system compile", does: script(cross)},
-		{name: "counted-mlx5", what: "Go's instructions beside libmlx5's: none has grown", does: script(`tests/bench/mlx5/counted/run`), whole: 95 * s, packages: hostPackages},
-		{name: "newest-libefa", what: "the bytes for an EFA device, compared with those of Debian's newest libefa", does: script(`go test ./tests/efabytes -libefa "$(tests/efabytes/libefa)"`), whole: 30 * s, packages: hostPackages},
-		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 20 * s, packages: append([]string{"qemu-user-static"}, hostPackages...)},
+		{name: "counted-mlx5", what: "Go's instructions beside libmlx5's: none has grown", does: script(`tests/bench/mlx5/counted/run`), whole: 155 * s, packages: hostPackages},
+		{name: "newest-libefa", what: "the bytes for an EFA device, compared with those of Debian's newest libefa", does: script(`go test ./tests/efabytes -libefa "$(tests/efabytes/libefa)"`), whole: 15 * s, packages: hostPackages},
+		{name: "arm64", what: "the code that writes to devices, on emulated arm64", does: arm64, whole: 70 * s, packages: append([]string{"qemu-user-static"}, hostPackages...)},
 	}
 	for _, r := range rigSuites {
 		all = append(all, suite{
@@ -38,7 +38,7 @@ func suites() []suite {
 		{name: "adapter", what: "rdma-core's programs and provoked failures on the software ConnectX", does: onConnectX(programs, "programs"), whole: 250 * s},
 		{name: "adapter-roce", what: "rdma-core's programs over its RoCE", does: onConnectX(programsOverRoCE, "programs"), whole: 85 * s},
 		{name: "adapter-ethernet", what: "perftest's raw packets and the kernel's network on it", does: onConnectX(ethernet, "ethernet"), whole: 130 * s},
-		{name: "counted", what: "Go's instructions beside C's on Soft-RoCE: none has grown", does: script(`tests/bench/counted/run -k $KERNEL`), whole: 60 * s},
+		{name: "counted", what: "Go's instructions beside C's on Soft-RoCE: none has grown", does: script(`tests/bench/counted/run -k $KERNEL`), whole: 100 * s},
 		{name: "adapter-py", what: "rdma-core's tests on it", does: script(pyverbs)},
 		{name: "adapter-roce-py", what: "rdma-core's tests over its RoCE", does: script(pyverbsOverRoCE)},
 		{name: "adapter-efa", what: "rdma-core's newest programs and provoked failures on the software EFA, on Linux 6.12", does: apart{script: programsOnEFA, kernel: "6.12", programs: []string{"./efa"}, folders: []string{acceptance + "efa"}}.run, whole: 80 * s},
@@ -60,17 +60,17 @@ type rigSuite struct {
 }
 
 var rigSuites = []rigSuite{
-	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 400, 750},
-	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 250, 600},
-	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 370},
-	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports; six of them at two switches", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 90},
+	{"rxe", "tests on Soft-RoCE", rdmatest.Setting{Device: "rxe", Guests: 1}, 400, 910},
+	{"mlx5", "tests on the software ConnectX, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1}, 250, 540},
+	{"mlx5-eth", "the same with Ethernet ports: RoCE and raw packets", rdmatest.Setting{Device: "mlx5-eth", Guests: 1}, 150, 110},
+	{"mlx5-mixed", "adapters of all profiles in one guest, InfiniBand ports; six of them at two switches", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: mixed}, 0, 130},
 	{"mlx5-eth-mixed", "adapters of all profiles in one guest, Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Profile: mixedEthernet}, 0, 0},
-	{"mlx5-lacking", "adapters that each lack something", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: lackingProfiles}, 0, 150},
-	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 190},
-	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 50},
-	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 240},
+	{"mlx5-lacking", "adapters that each lack something", rdmatest.Setting{Device: "mlx5", Guests: 1, Profile: lackingProfiles}, 0, 115},
+	{"siw", "tests on soft-iWARP", rdmatest.Setting{Device: "siw", Guests: 1}, 0, 130},
+	{"efa", "tests on the software EFA", rdmatest.Setting{Device: "efa", Guests: 1}, 0, 75},
+	{"rxe-2", "two guests joined by a network", rdmatest.Setting{Device: "rxe", Guests: 2}, 0, 155},
 	{"rxe-newer", "rdma-core's newest release as the peer", rdmatest.Setting{Device: "rxe", Guests: 1, Peers: true}, 0, 0},
-	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 25},
+	{"mlx5-bytes", "the bytes that the adapter gets, compared with libmlx5's, InfiniBand ports", rdmatest.Setting{Device: "mlx5", Guests: 1, Log: true}, 0, 50},
 	{"mlx5-eth-bytes", "the same on Ethernet ports", rdmatest.Setting{Device: "mlx5-eth", Guests: 1, Log: true}, 0, 0},
 }
 
