@@ -41,7 +41,9 @@
 // pairs of their own, and don't wait behind long ones.
 //
 // A batch ends with success only when everything in it was done. The peer's device has then
-// acknowledged every byte.
+// acknowledged every byte. That is not yet the moment from which each program sees it: a device may
+// acknowledge bytes that are still on their way into memory. So a program learns from a notification
+// that it may use what a peer has written, and not from a message that has come another way.
 //
 // # Faults
 //

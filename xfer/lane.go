@@ -19,7 +19,7 @@ type lane struct {
 	rail   *rail
 	prefer int // the peer's rail that it connects to first
 	class  class
-	depth  int           // requests in flight
+	depth  int           // slices in flight, each of at most two requests
 	kick   chan struct{} // holds a token if a new link may succeed now
 
 	link  *link   // nil while there is none
@@ -28,7 +28,7 @@ type lane struct {
 	last  int64   // when the last completion was counted
 	err   error   // why there is no link
 
-	scratch *verbs.MR // results of atomic operations, by their places in link.ring
+	scratch *verbs.MR // what atomic operations and fences have read, by their places in link.ring
 
 	staged int // requests that are not posted yet
 	wrs    [16]verbs.SendWR
@@ -50,6 +50,8 @@ type link struct {
 	number uint32                             // on the control connection
 	wr     uint32                             // on the rail: see completer
 	ring   []slice                            // requests in flight, by their numbers modulo its length
+	slices int                                // in flight
+	fence  verbs.Remote                       // eight bytes of the target's that may be read
 	head   uint32                             // the number of the oldest request in flight
 	tail   uint32                             // of the next request
 	notes  uint32                             // notifications posted
@@ -60,7 +62,13 @@ type link struct {
 	failed  []slice       // not done, as far as is known
 }
 
-func (k *link) at(n uint32) *slice { return &k.ring[n&uint32(len(k.ring)-1)] }
+// place returns the place of a request in the ring.
+func (k *link) place(n uint32) int { return int(n & uint32(len(k.ring)-1)) }
+
+func (k *link) at(n uint32) *slice { return &k.ring[k.place(n)] }
+
+// word returns the place of a request's eight bytes in the lane's scratch memory.
+func (k *link) word(n uint32) verbs.SGE { return k.lane.scratch.SGE(8*k.place(n), 8) }
 
 // begin makes the lanes, and starts them. The caller holds the lock.
 func (s *scheduler) begin() {
@@ -85,7 +93,7 @@ func (s *scheduler) newLane(r *rail, prefer int, c class) *lane {
 
 // newLink makes a link without a queue pair.
 func (l *lane) newLink(theirs int) *link {
-	return &link{lane: l, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(l.depth-1))), broken: make(chan struct{}), drained: make(chan struct{})}
+	return &link{lane: l, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(2*l.depth-1))), broken: make(chan struct{}), drained: make(chan struct{})}
 }
 
 // Pauses between attempts to make a link. They double, and each is shortened by up to a half at
@@ -150,25 +158,25 @@ func (l *lane) connect(attempt int) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	k := l.newLink(theirs)
 	if l.scratch == nil {
-		if l.scratch, err = l.rail.pd.AllocMR(8<<bits.Len(uint(l.depth)), verbs.MROptions{Access: verbs.AccessLocalWrite}); err != nil {
+		if l.scratch, err = l.rail.pd.AllocMR(8*len(k.ring), verbs.MROptions{Access: verbs.AccessLocalWrite}); err != nil {
 			return nil, err
 		}
 	}
-	k := l.newLink(theirs)
 	k.qp, err = l.rail.pd.CreateQP(verbs.QPOptions{
-		Type: verbs.RC, SendCQ: l.rail.cq, RecvCQ: l.rail.cq, Cap: verbs.QPCap{MaxSendWR: l.depth, MaxInlineData: noteLen},
+		Type: verbs.RC, SendCQ: l.rail.cq, RecvCQ: l.rail.cq, Cap: verbs.QPCap{MaxSendWR: 2 * l.depth, MaxInlineData: noteLen},
 	})
 	if err != nil {
 		return nil, err
 	}
 	k.post = k.qp.PostSend
-	if k.wr, err = l.rail.enter(k, l.depth); err != nil {
+	if k.wr, err = l.rail.enter(k, 2*l.depth); err != nil {
 		return nil, errors.Join(err, k.qp.Close())
 	}
 	if err := l.join(k); err != nil {
 		err = errors.Join(err, k.qp.Close())
-		l.rail.leave(k.wr, l.depth)
+		l.rail.leave(k.wr, 2*l.depth)
 		return nil, err
 	}
 	l.s.mu.Lock()
@@ -219,9 +227,10 @@ func (l *lane) join(k *link) error {
 	if err != nil {
 		return err
 	}
-	if m.Endpoint == nil {
-		return errors.New("the peer's answer has no endpoint")
+	if m.Endpoint == nil || len(m.Keys) != 1 {
+		return errors.New("the peer's answer has no endpoint, or no key")
 	}
+	k.fence = verbs.Remote{Addr: m.Address, RKey: m.Keys[0]}
 	err = k.qp.Connect(*m.Endpoint, verbs.ConnectOptions{AckTimeout: p.e.o.AckTimeout})
 	if err != nil {
 		if _, bad := p.call(p.ctx, &message{Kind: closeLink, Link: k.number}); bad != nil {
@@ -267,7 +276,7 @@ func (l *lane) disconnect(k *link) {
 	if err := k.qp.Close(); err != nil {
 		p.end(fmt.Errorf("close a queue pair on %s: %w", l.rail.name, err))
 	}
-	l.rail.leave(k.wr, l.depth)
+	l.rail.leave(k.wr, 2*l.depth)
 	// And after this, the peer's device doesn't.
 	var received uint64
 	m, err := p.call(p.ctx, &message{Kind: closeLink, Link: k.number})
@@ -280,7 +289,7 @@ func (l *lane) disconnect(k *link) {
 	l.s.mu.Lock()
 	defer l.s.unlock()
 	for ; k.head != k.tail; k.head++ {
-		k.failed = append(k.failed, *k.at(k.head))
+		k.fail(*k.at(k.head))
 	}
 	l.bytes = 0
 	for _, x := range k.failed {
@@ -290,24 +299,45 @@ func (l *lane) disconnect(k *link) {
 	l.s.dispatch()
 }
 
+// fail keeps a slice that was not done, until the link is closed.
+func (k *link) fail(x slice) {
+	if x.part != nil {
+		k.failed = append(k.failed, x)
+	}
+}
+
 // room reports whether the lane can take a slice.
-func (l *lane) room() bool { return int(l.link.tail-l.link.head) < l.depth }
+func (l *lane) room() bool { return l.link.slices < l.depth }
+
+// request returns the next request to stage, and its number. There is room.
+func (l *lane) request() (wr *verbs.SendWR, sge *verbs.SGE, n uint32) {
+	k, i := l.link, l.staged
+	n = k.tail
+	k.tail++
+	l.staged++
+	l.wrs[i] = verbs.SendWR{WRID: wrid(k.wr, n), SGL: l.sges[i : i+1]}
+	return &l.wrs[i], &l.sges[i], n
+}
 
 // stage takes a slice, which flush posts. There is room.
+//
+// That the peer's device has acknowledged a write doesn't say that the bytes are in memory already: a
+// notification over another link could come before them. An answer to a read does say so of the
+// writes before it on the same queue pair. So in a batch with a notification a read follows each
+// slice that changes the peer's memory, as a fence. The slice ends with it.
 func (l *lane) stage(x slice) {
 	k, q := l.link, x.part
-	if l.staged == len(l.wrs) {
+	if l.staged > len(l.wrs)-2 {
 		l.flush()
 		if k.err != nil {
-			k.failed = append(k.failed, x)
+			k.fail(x)
 			return
 		}
 	}
-	n := k.tail
-	k.tail++
+	wr, sge, n := l.request()
+	k.slices++
 	x.posted = l.s.p.e.now()
-	wr, sge := &l.wrs[l.staged], &l.sges[l.staged]
-	*wr = verbs.SendWR{WRID: wrid(k.wr, n), SGL: l.sges[l.staged : l.staged+1]}
+	x.fenced = q.b.noted && q.op != opRead && q.op != opNotify
 	if q.att != nil {
 		wr.Remote = verbs.Remote{Addr: q.att.address + q.remote.off + uint64(x.off), RKey: q.att.keys[k.theirs]}
 	}
@@ -323,7 +353,7 @@ func (l *lane) stage(x slice) {
 		if q.op == opCompareSwap {
 			wr.Opcode, wr.Add, wr.Compare, wr.Swap = verbs.OpCompareSwap, 0, q.addOrCompare, q.swap
 		}
-		*sge = l.scratch.SGE(8*int(n&uint32(len(k.ring)-1)), 8)
+		*sge = k.word(n)
 	case opNotify:
 		k.notes++
 		x.note = k.notes
@@ -331,14 +361,18 @@ func (l *lane) stage(x slice) {
 			l.s.lastNote++
 			q.number = l.s.lastNote
 		}
-		note := l.notes[l.staged][:]
+		note := l.notes[l.staged-1][:]
 		binary.BigEndian.PutUint64(note, q.number)
 		binary.BigEndian.PutUint64(note[8:], q.tag)
 		wr.Opcode, wr.SGL, wr.Inline = verbs.OpSend, nil, note
 	}
+	if x.fenced {
+		*k.at(n) = slice{fenced: true} // the next one has the slice
+		wr, sge, n = l.request()
+		wr.Opcode, wr.Remote, *sge = verbs.OpRDMARead, k.fence, k.word(n)
+	}
 	*k.at(n) = x
 	l.bytes += x.n
-	l.staged++
 }
 
 // flush posts what is staged. Of several requests only every fourth and the last have completions of
@@ -361,7 +395,7 @@ func (l *lane) flush() {
 	}
 	// The requests that were not posted have no completions.
 	for i := k.tail - uint32(n-posted); i != k.tail; i++ {
-		k.failed = append(k.failed, *k.at(i))
+		k.fail(*k.at(i))
 	}
 	k.tail -= uint32(n - posted)
 	l.s.broke(k, err)
@@ -385,9 +419,14 @@ func (k *link) complete(wc *verbs.WC) {
 	if wc.Status == verbs.WCSuccess {
 		bytes += k.succeeded(n)
 	} else {
-		x := *k.at(n)
+		at := k.at(n)
+		if at.part == nil && at.fenced && k.head != k.tail {
+			at = k.at(n + 1)
+		}
+		x := *at
+		*at = slice{}
 		x.failure = &verbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, WRID: wc.WRID, QPNum: wc.QPNum}
-		k.failed = append(k.failed, x)
+		k.fail(x)
 		l.bytes -= x.n
 		if k.err == nil {
 			l.stats.failed.Add(1)
@@ -410,6 +449,10 @@ func (k *link) complete(wc *verbs.WC) {
 func (k *link) succeeded(n uint32) int {
 	l, x := k.lane, k.at(n)
 	q := x.part
+	if q == nil {
+		*x = slice{}
+		return 0
+	}
 	switch q.op {
 	case opRead:
 		l.stats.read.Add(uint64(x.n))
@@ -417,10 +460,14 @@ func (k *link) succeeded(n uint32) int {
 		l.stats.written.Add(uint64(x.n))
 	case opFetchAdd, opCompareSwap:
 		if q.result != nil {
-			*q.result = binary.NativeEndian.Uint64(l.scratch.Bytes()[8*(n&uint32(len(k.ring)-1)):])
+			if x.fenced {
+				n--
+			}
+			*q.result = binary.NativeEndian.Uint64(l.scratch.Bytes()[8*k.place(n):])
 		}
 	}
 	l.stats.requests.Add(1)
+	k.slices--
 	l.bytes -= x.n
 	bytes := x.n
 	l.s.done(x)

@@ -13,7 +13,8 @@ type Notification struct {
 }
 
 // Notified waits for the next notification of any peer. Those of a peer come in the order
-// in which the writes of their batches were done. When ctx ends, no notification is lost. The writes that it tells of happen before the return of Notified.
+// in which the writes of their batches were done. When ctx ends, no notification is lost. The bytes
+// written, and the results of the batch's atomic operations, are in memory when Notified returns.
 //
 // A program that peers notify must call Notified: each peer can have 1024 notifications that were
 // not taken, and its further batches with a notification then wait.

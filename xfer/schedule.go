@@ -54,6 +54,7 @@ type slice struct {
 	off, n int
 	posted int64  // when
 	note   uint32 // the number of a notification among those of its link, from 1
+	fenced bool   // its request is followed by a fence: see lane.stage
 
 	failure *verbs.WCError // of a slice that has failed, if it has a completion
 }

@@ -12,7 +12,7 @@ import (
 
 // A target is a queue pair that serves a link of a peer's. It belongs to the peer's domain, so that
 // its device lets the peer reach what the peer was granted, and nothing else. It never sends. It
-// receives notifications.
+// receives notifications, in memory that the peer may read from, as a fence.
 type target struct {
 	p    *Peer
 	rail *rail
@@ -59,13 +59,13 @@ func (p *Peer) openTarget(m *message) (*message, error) {
 		p.mu.Unlock()
 		return nil, errors.Join(err, t.close())
 	}
-	return &message{Endpoint: me}, nil
+	return &message{Endpoint: me, Address: t.mr.Addr(), Keys: []uint32{t.mr.RKey()}}, nil
 }
 
 func (t *target) open(peer *verbs.Endpoint) (*verbs.Endpoint, error) {
 	pd := t.p.domain.pds[t.rail.index]
 	var err error
-	if t.mr, err = pd.AllocMR(noteLen*receives, verbs.MROptions{Access: verbs.AccessLocalWrite}); err != nil {
+	if t.mr, err = pd.AllocMR(noteLen*receives, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteRead}); err != nil {
 		return nil, err
 	}
 	qp, err := pd.CreateQP(verbs.QPOptions{

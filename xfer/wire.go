@@ -21,7 +21,7 @@ const (
 	hello  kind = "hello"  // Version, Engine, Rails, Notifications
 	answer kind = "answer" // ID, and Code and Text if the request has failed
 
-	openLink  kind = "open"   // request: Link, Rail of the receiver, Endpoint; its answer has Endpoint
+	openLink  kind = "open"   // request: Link, Rail of the receiver, Endpoint; its answer has Endpoint, and Address and a key of eight bytes for fences
 	closeLink kind = "close"  // request: Link; its answer has Count, of the notifications received
 	attach    kind = "attach" // request: Grant, Secret; its answer has Address, Length, Access, Keys
 	revoke    kind = "revoke" // request: Grant; its answer says that none of its requests is in flight
