@@ -71,6 +71,7 @@ type part struct {
 	swap         uint64
 	tag          uint64
 	number       uint64 // of a notification; 0 before it is sent for the first time
+	since        int64  // when it was queued
 	handed       int    // bytes handed to lanes
 	failures     int
 	next         *part // in a queue
@@ -94,8 +95,13 @@ func (b *Batch) Write(to Remote, from Piece) {
 
 // FetchAdd adds an atomic addition to a uint64 of a peer's, in the byte order of the peer's
 // processor. The Remote has 8 bytes, at an address that is a multiple of 8. If was isn't nil, the
-// value before the addition is written to it before the batch is over. Only requests through
-// devices of one machine are atomic against each other on most adapters.
+// value before the addition is written to it before the batch is over.
+//
+// Devices are atomic only against themselves. So all atomic operations on an engine's memory are
+// carried out by one of its devices: that of its first rail whose device has them. They are atomic
+// against each other, whoever starts them, but not against writes, nor against what the owner's
+// processors do. When no rail reaches that device's for Options.Patience, they fail, even if other
+// rails are up.
 func (b *Batch) FetchAdd(was *uint64, word Remote, add uint64) {
 	b.parts = append(b.parts, part{op: opFetchAdd, remote: word, result: was, addOrCompare: add, n: 8})
 }
@@ -199,8 +205,10 @@ func (p *Peer) prepare(b *Batch) error {
 			return fmt.Errorf("xfer: %v, operation %d of a batch: %w", q.op, i, err)
 		}
 		q.b, q.att, q.handed, q.failures, q.next = b, nil, 0, 0, nil
-		q.class = bulk
-		if q.n <= p.e.o.SmallBytes || q.local.mem == nil {
+		switch q.class = bulk; {
+		case q.op == opFetchAdd || q.op == opCompareSwap:
+			q.class = atomics
+		case q.n <= p.e.o.SmallBytes:
 			q.class = small
 		}
 		b.total += int64(q.n)

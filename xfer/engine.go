@@ -20,6 +20,7 @@ type Engine struct {
 	o       Options
 	id      engineID
 	rails   []*rail
+	atomic  int // the rail that carries out all atomic operations, or -1
 	leftOut []LeftOut
 	started time.Time
 	now     func() int64 // timeNow
@@ -71,6 +72,7 @@ func Open(o Options) (*Engine, error) {
 	if err := e.openRails(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
+	e.atomic = slices.IndexFunc(e.rails, func(r *rail) bool { return r.atomic })
 	if o.SharedKeys {
 		var err error
 		if e.shared, err = e.newDomain(); err != nil {

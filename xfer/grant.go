@@ -45,6 +45,8 @@ func (p Piece) Grant(o GrantOptions) (*Grant, error) {
 		return nil, invalid("grant with access %#x", uint8(o.Access))
 	case p.mem.readOnly && o.Access != Read:
 		return nil, invalid("grant with access %v to memory that is registered read-only", o.Access)
+	case o.Access&Atomic != 0 && p.mem.e.atomic < 0:
+		return nil, fmt.Errorf("xfer: grant: %w: no device has atomic operations", verbs.ErrNotSupported)
 	}
 	g := &Grant{e: p.mem.e, piece: p, o: o, revoking: make(chan struct{}), uses: make(map[*domain][]*verbs.MR), peers: make(map[*Peer]bool)}
 	rand.Read(g.secret[:])
@@ -207,11 +209,12 @@ func (g *Grant) register(d *domain) ([]*verbs.MR, error) {
 	if g.o.Access&Write != 0 {
 		access |= verbs.AccessRemoteWrite | verbs.AccessLocalWrite
 	}
-	if g.o.Access&Atomic != 0 {
-		access |= verbs.AccessRemoteAtomic | verbs.AccessLocalWrite
-	}
 	mrs := make([]*verbs.MR, len(d.pds))
 	for i, pd := range d.pds {
+		access := access
+		if g.o.Access&Atomic != 0 && i == g.e.atomic {
+			access |= verbs.AccessRemoteAtomic | verbs.AccessLocalWrite
+		}
 		mr, err := pd.RegMR(g.piece.Bytes(), verbs.MROptions{Access: access})
 		if err != nil && !g.e.rails[i].lost() {
 			for _, mr := range mrs {

@@ -73,6 +73,7 @@ func (k *link) word(n uint32) verbs.SGE { return k.lane.scratch.SGE(8*k.place(n)
 // begin makes the lanes, and starts them. The caller holds the lock.
 func (s *scheduler) begin() {
 	s.begun, s.downSince = true, s.p.e.now()
+	s.reached = s.downSince
 	ours, theirs := s.p.e.rails, len(s.p.rails)
 	for i := range max(len(ours), theirs) {
 		for c := range classes {

@@ -112,9 +112,9 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 		nextNote: 1, calls: make(map[uint64]chan *message), grants: make(map[*Grant]bool), targets: make(map[uint32]*target),
 	}
 	me := &message{Kind: hello, Version: version, Engine: e.id[:], Notifications: untaken}
-	for _, r := range e.rails {
+	for i, r := range e.rails {
 		p.told = append(p.told, r.changes.Load())
-		me.Rails = append(me.Rails, railInfo{r.name, r.up.Load()})
+		me.Rails = append(me.Rails, railInfo{r.name, r.up.Load(), i == e.atomic})
 	}
 	if dialed != "" {
 		if err := p.write(me); err != nil {

@@ -20,8 +20,10 @@ type rail struct {
 	dev   *verbs.Device
 	port  int
 	gid   verbs.GIDEntry
-	pd    *verbs.PD // of the engine's own memory, and of the queue pairs that use it
-	cq    *verbs.CQ
+
+	atomic bool      // the device has atomic operations
+	pd     *verbs.PD // of the engine's own memory, and of the queue pairs that use it
+	cq     *verbs.CQ
 
 	up      atomic.Bool   // the port is active
 	changes atomic.Uint32 // of up
@@ -54,6 +56,11 @@ func openRail(e *Engine, info *verbs.DeviceInfo, port, index int) (*rail, error)
 }
 
 func (r *rail) open() error {
+	device, err := r.dev.QueryDevice()
+	if err != nil {
+		return err
+	}
+	r.atomic = device.AtomicCap != verbs.AtomicNone
 	attr, err := r.dev.QueryPort(r.port)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +17,12 @@ type class uint8
 const (
 	small class = iota
 	bulk
-	classes
+	classes // those with lanes
+
+	// Atomic operations have a queue of their own: they wait for a lane that reaches the one rail of
+	// the peer's that carries them out.
+	atomics = classes
+	queued  = classes + 1
 )
 
 func (c class) String() string { return [...]string{"small", "bulk"}[c] }
@@ -34,15 +40,17 @@ type scheduler struct {
 	up        int   // lanes with a link
 	downSince int64 // when up became 0
 
-	queues   [classes]queue
-	again    [classes][]slice // slices that have failed on a lane
-	waiting  queue            // parts whose attachment is being made
-	notes    queue            // notifications that wait for a credit
+	queues   [queued]queue
+	again    [queued][]slice // slices that have failed on a lane
+	waiting  queue           // parts whose attachment is being made
+	notes    queue           // notifications that wait for a credit
 	credits  int
 	attached map[attachKey]*attachment
 	lastLink uint32
 	lastNote uint64
 	theirs   []bool // the peer's rails that are up
+	atomic   int    // the peer's rail for atomic operations, or -1
+	reached  int64  // when a lane reached that last
 	ended    *Batch // batches that are over, and whose programs have not been told
 
 	running sync.WaitGroup // the lanes' goroutines
@@ -68,6 +76,7 @@ func (s *scheduler) init(p *Peer, credits int) {
 	for _, r := range p.rails {
 		s.theirs = append(s.theirs, r.Up)
 	}
+	s.atomic = slices.IndexFunc(p.rails, func(r railInfo) bool { return r.Atomic })
 }
 
 // unlock unlocks the scheduler, and tells programs of the batches that are over.
@@ -125,7 +134,7 @@ func (s *scheduler) settle(b *Batch) {
 	}
 	if b.err == nil && b.noted && !b.told {
 		b.told, b.open = true, 1
-		b.note.handed = 0
+		b.note.handed, b.note.since = 0, s.p.e.now()
 		s.notes.push(&b.note)
 		return
 	}
@@ -151,7 +160,7 @@ func (s *scheduler) mark(q *part, err error) {
 
 // sweep drops the queued parts and slices of batches that have failed.
 func (s *scheduler) sweep() {
-	for c := range classes {
+	for c := range queued {
 		s.sweepQueue(&s.queues[c])
 		list := s.again[c]
 		s.again[c] = list[:0]
@@ -208,7 +217,7 @@ func (s *scheduler) dispatch() {
 		s.credits--
 		s.queues[small].push(s.notes.pop())
 	}
-	for c := range classes {
+	for c := range queued {
 		for {
 			n, ok := s.peek(c)
 			if !ok {
@@ -258,6 +267,17 @@ func (s *scheduler) take(c class) slice {
 	return x
 }
 
+// fits reports whether a lane can take slices of a class, or of any if there is none of the class.
+func (s *scheduler) fits(l *lane, c class, any bool) bool {
+	switch {
+	case l.link == nil:
+		return false
+	case c == atomics:
+		return l.link.theirs == s.atomic && (any || l.class == small)
+	}
+	return any || l.class == c
+}
+
 // choose returns a lane for n bytes of a class: that on which they would end first or, if it has no
 // room now, another one, unless they would end too late there. Without lanes of the class it takes
 // those of any.
@@ -267,22 +287,24 @@ func (s *scheduler) choose(c class, n int) *lane {
 	}
 	var best *lane
 	least := math.Inf(1)
-	for _, any := range [...]bool{false, true} {
+	any := false
+	for {
 		for _, l := range s.lanes {
-			if l.link == nil || l.class != c && !any {
-				continue
-			}
-			if t := float64(l.bytes+n+1) / l.rate; t < least {
+			if t := float64(l.bytes+n+1) / l.rate; s.fits(l, c, any) && t < least {
 				best, least = l, t
 			}
 		}
 		if best != nil {
 			break
 		}
+		if any {
+			return nil
+		}
+		any = true
 	}
 	// A lane whose speed was misjudged, or has changed, would get nothing, and never be measured again.
 	for _, l := range s.lanes {
-		if l.link != nil && l.class == best.class && l.link.head == l.link.tail && s.p.e.now()-l.last > int64(judged) {
+		if s.fits(l, c, any) && l.link.head == l.link.tail && s.p.e.now()-l.last > int64(judged) {
 			return l
 		}
 	}
@@ -292,7 +314,7 @@ func (s *scheduler) choose(c class, n int) *lane {
 	// A slower lane may take the slice if it ends there before the rest would on the best one.
 	least += float64(s.rest(c)) / best.rate
 	for _, l := range s.lanes {
-		if l.link != nil && l.class == best.class && l.room() && float64(l.bytes+n+1)/l.rate < least {
+		if s.fits(l, c, any) && l.room() && float64(l.bytes+n+1)/l.rate < least {
 			return l
 		}
 	}
@@ -392,23 +414,32 @@ func (s *scheduler) credited(n uint64) error {
 	return nil
 }
 
-// failAll fails the batches of all that is queued.
-func (s *scheduler) failAll(err error) {
-	mark := func(q *part) { s.mark(q, err) }
-	for c := range classes {
-		for q := s.queues[c].first; q != nil; q = q.next {
-			mark(q)
-		}
-		for _, x := range s.again[c] {
-			mark(x.part)
-		}
+// failAll fails the batches of all that has been queued since a time, or for longer.
+func (s *scheduler) failAll(since int64, err error) {
+	for c := range queued {
+		s.markClass(c, since, err)
 	}
-	for _, list := range []*queue{&s.waiting, &s.notes} {
-		for q := list.first; q != nil; q = q.next {
-			mark(q)
-		}
-	}
+	s.markQueue(&s.waiting, since, err)
+	s.markQueue(&s.notes, since, err)
 	s.sweep()
+}
+
+// markClass marks what failAll fails of a class. sweep must follow.
+func (s *scheduler) markClass(c class, since int64, err error) {
+	s.markQueue(&s.queues[c], since, err)
+	for _, x := range s.again[c] {
+		if x.part.since <= since {
+			s.mark(x.part, err)
+		}
+	}
+}
+
+func (s *scheduler) markQueue(list *queue, since int64, err error) {
+	for q := list.first; q != nil; q = q.next {
+		if q.since <= since {
+			s.mark(q, err)
+		}
+	}
 }
 
 // check fails what waits for a rail in vain, and gives up links that have hung.
@@ -417,6 +448,9 @@ func (s *scheduler) check() {
 	defer s.unlock()
 	now, patience := s.p.e.now(), int64(s.p.e.o.Patience)
 	for _, l := range s.lanes {
+		if l.link != nil && l.link.theirs == s.atomic {
+			s.reached = now
+		}
 		switch k := l.link; {
 		case k == nil:
 		case k.head != k.tail && now-k.at(k.head).posted > patience:
@@ -425,16 +459,24 @@ func (s *scheduler) check() {
 			s.broke(k, errMoved) // perhaps the preferred rail can be reached by now
 		}
 	}
-	if s.begun && s.up == 0 && now-s.downSince > patience {
-		err := ErrNoRail
-		for _, l := range s.lanes {
-			if l.err != nil {
-				err = fmt.Errorf("%w: rail %s: %w", ErrNoRail, l.rail.name, l.err)
-				break
-			}
-		}
-		s.failAll(err)
+	switch since := now - patience; {
+	case !s.begun:
+	case s.up == 0 && s.downSince < since:
+		s.failAll(since, s.noRail())
+	case s.atomic >= 0 && s.reached < since:
+		s.markClass(atomics, since, fmt.Errorf("%s, which carries out all atomic operations: %w", s.p.rails[s.atomic].Name, s.noRail()))
+		s.sweep()
 	}
+}
+
+// noRail returns the error of what has found no rail for too long.
+func (s *scheduler) noRail() error {
+	for _, l := range s.lanes {
+		if l.err != nil {
+			return fmt.Errorf("%w: rail %s: %w", ErrNoRail, l.rail.name, l.err)
+		}
+	}
+	return ErrNoRail
 }
 
 var errHung = errors.New("a request has not ended for too long")
@@ -446,7 +488,7 @@ func (s *scheduler) stop() {
 	s.unlock()
 	s.running.Wait()
 	s.mu.Lock()
-	s.failAll(s.stopped)
+	s.failAll(math.MaxInt64, s.stopped)
 	s.unlock()
 }
 
@@ -498,7 +540,7 @@ func (s *scheduler) attach(q *part) error {
 		s.attached[key] = a
 		go s.ask(a)
 	}
-	q.att = a
+	q.att, q.since = a, s.p.e.now()
 	if !a.ready {
 		s.waiting.push(q)
 		return nil
@@ -514,7 +556,9 @@ func (s *scheduler) enqueue(q *part) error {
 		return fmt.Errorf("%w: the range is not part of the grant", ErrDenied)
 	case a.access&needs[q.op] == 0:
 		return errAccess
-	case (q.op == opFetchAdd || q.op == opCompareSwap) && (a.address+q.remote.off)%8 != 0:
+	case q.class == atomics && s.atomic < 0:
+		return fmt.Errorf("%w: the peer's devices have no atomic operations", verbs.ErrNotSupported)
+	case q.class == atomics && (a.address+q.remote.off)%8 != 0:
 		return errWord
 	}
 	s.queues[q.class].push(q)
@@ -576,7 +620,7 @@ func (s *scheduler) revoked(grant uint64) (busy []*attachment) {
 		if a.inFlight > 0 {
 			busy = append(busy, a)
 		}
-		for c := range classes {
+		for c := range queued {
 			for q := s.queues[c].first; q != nil; q = q.next {
 				if q.att == a {
 					s.mark(q, ErrRevoked)

@@ -88,7 +88,10 @@ func (t *target) open(peer *verbs.Endpoint) (*verbs.Endpoint, error) {
 		return nil, err
 	}
 	t.posted = receives
-	access := verbs.AccessRemoteRead | verbs.AccessRemoteWrite | verbs.AccessRemoteAtomic
+	access := verbs.AccessRemoteRead | verbs.AccessRemoteWrite
+	if t.rail.index == t.p.e.atomic {
+		access |= verbs.AccessRemoteAtomic
+	}
 	return &me, qp.Connect(*peer, verbs.ConnectOptions{Access: access, AckTimeout: t.p.e.o.AckTimeout})
 }
 

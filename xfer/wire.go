@@ -60,8 +60,9 @@ type message struct {
 
 // A railInfo tells a peer of a rail.
 type railInfo struct {
-	Name string `json:"name"`
-	Up   bool   `json:"up"`
+	Name   string `json:"name"`
+	Up     bool   `json:"up"`
+	Atomic bool   `json:"atomic,omitempty"` // it carries out all atomic operations
 }
 
 const (

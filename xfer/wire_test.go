@@ -37,7 +37,7 @@ func FuzzRemote(f *testing.F) {
 // A message that is accepted can be handled: its numbers are in range.
 func FuzzMessage(f *testing.F) {
 	for _, m := range []*message{
-		{Kind: hello, Version: 1, Engine: make([]byte, 16), Rails: []railInfo{{"mlx5_0/1", true}}, Notifications: 7},
+		{Kind: hello, Version: 1, Engine: make([]byte, 16), Rails: []railInfo{{"mlx5_0/1", true, true}}, Notifications: 7},
 		{Kind: attach, ID: 1, Grant: 2, Secret: make([]byte, 16)}, {Kind: answer, ID: 1, Address: 4096, Length: 4096, Access: Read | Write, Keys: []uint32{1, 2}},
 		{Kind: answer, ID: 2, Code: "revoked", Text: "x"}, {Kind: credit, Count: 9}, {Kind: railUp, Rail: 3, Up: true},
 	} {
