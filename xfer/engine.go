@@ -197,9 +197,11 @@ func (e *Engine) Close() error {
 	for _, l := range listeners {
 		l.Close()
 	}
+	var all sync.WaitGroup
 	for _, p := range peers {
-		p.Close()
+		all.Go(func() { p.Close() })
 	}
+	all.Wait()
 	e.cancel()
 	e.notified.end()
 	e.mu.Lock()

@@ -47,11 +47,13 @@ type Options struct {
 	AckTimeout time.Duration
 
 	// Patience is how long operations wait for a rail when there is none, and how long a request
-	// may take before its rail is given up. The default is 30 s.
+	// may take before its queue pair is given up. The default is 30 s. A peer is lost if it doesn't
+	// answer what it is asked on the control connection within the longer of Patience and Liveness:
+	// it must register a granted piece in that time.
 	Patience time.Duration
 
 	// Liveness is the silence on the control connection after which a peer is lost, 20 s by
-	// default. A sign of life is sent four times as often.
+	// default. Signs of life are sent four times as often as the shorter one of both sides needs.
 	Liveness time.Duration
 
 	// Log, if not nil, is told of each queue pair that is made or lost, and of each rail that

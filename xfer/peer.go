@@ -26,12 +26,14 @@ type Peer struct {
 
 	ctx    context.Context // ends with the control connection
 	cancel context.CancelFunc
+	ended  chan struct{} // closed after ctx has ended, and all reads and writes of conn
 	heard  chan struct{} // closed when nothing is read any more
+	out    chan *message // to be written
 	gone   chan struct{} // closed when all has been cleaned up
 	news   chan struct{} // holds a token when a rail's state has changed
 
-	writing sync.Mutex // held to write to conn
-	out     []byte     // the message that is being written
+	written  []byte        // the message that is being written
+	liveness time.Duration // after which one of the two sides takes silence for the end
 
 	calling chan struct{} // has a token for each call that waits
 
@@ -61,6 +63,7 @@ type Peer struct {
 const (
 	maxServing = 1024
 	maxCalls   = 256
+	maxOut     = 1024 // messages that the peer has not read
 	maxTargets = 4 * maxRails
 )
 
@@ -104,14 +107,14 @@ func (e *Engine) accept(conn net.Conn) {
 // meet exchanges hellos, and starts a Peer. The side that has dialed begins, and the other one answers
 // with its hello if it admits the peer, or else with bye.
 func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer, error) {
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
-	defer stop()
 	conn.SetDeadline(time.Now().Add(e.o.Liveness))
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(past) })
+	defer stop()
 	p := &Peer{
-		e: e, conn: conn, dialed: dialed, heard: make(chan struct{}), gone: make(chan struct{}), news: make(chan struct{}, 1), calling: make(chan struct{}, maxCalls),
+		e: e, conn: conn, dialed: dialed, ended: make(chan struct{}), heard: make(chan struct{}), out: make(chan *message, maxOut), gone: make(chan struct{}), news: make(chan struct{}, 1), calling: make(chan struct{}, maxCalls),
 		nextNote: 1, calls: make(map[uint64]chan *message), grants: make(map[*Grant]bool), targets: make(map[uint32]*target),
 	}
-	me := &message{Kind: hello, Version: version, Engine: e.id[:], Notifications: untaken}
+	me := &message{Kind: hello, Version: version, Engine: e.id[:], Notifications: untaken, Liveness: e.o.Liveness.Milliseconds()}
 	for i, r := range e.rails {
 		p.told = append(p.told, r.changes.Load())
 		me.Rails = append(me.Rails, railInfo{r.name, r.up.Load(), i == e.atomic})
@@ -121,24 +124,27 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 			return nil, errors.Join(ctx.Err(), err)
 		}
 	}
-	m, err := readMessage(conn)
-	switch {
-	case err != nil:
-		return nil, errors.Join(ctx.Err(), err)
-	case m.Kind == bye:
-		return nil, errors.Join(ErrDenied, m.failure())
-	case m.Kind != hello:
-		return nil, fmt.Errorf("the peer begins with %q", string(m.Kind))
-	}
-	copy(p.engine[:], m.Engine)
-	p.rails = m.Rails
-	p.scheduler.init(p, m.Notifications)
 	refuse := func(err error) (*Peer, error) {
 		m := &message{Kind: bye}
 		m.fail(err)
 		p.write(m)
 		return nil, err
 	}
+	m, err := readMessage(conn)
+	switch {
+	case err != nil:
+		return refuse(errors.Join(ctx.Err(), err))
+	case m.Kind == bye:
+		return nil, errors.Join(ErrDenied, m.failure())
+	case m.Kind != hello:
+		return refuse(fmt.Errorf("the peer begins with %q", string(m.Kind)))
+	}
+	copy(p.engine[:], m.Engine)
+	p.rails, p.liveness = m.Rails, e.o.Liveness
+	if m.Liveness > 0 {
+		p.liveness = min(p.liveness, time.Duration(m.Liveness)*time.Millisecond)
+	}
+	p.scheduler.init(p, m.Notifications)
 	if dialed == "" && e.o.Admit != nil {
 		if err := e.o.Admit(p); err != nil {
 			return refuse(fmt.Errorf("%w: %w", ErrDenied, err))
@@ -164,7 +170,9 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 	if err != nil {
 		p.end(err)
 	}
+	p.wake() // a rail may have changed since the hello was made
 	go p.read()
+	go p.send()
 	go p.watch()
 	go p.cleanUp() // also after an error: the engine knows the peer
 	return p, err
@@ -202,15 +210,15 @@ func (p *Peer) Err() error {
 // Close ends the connection. Batches that are not over fail. When it returns, no device uses
 // memory for them or for the peer.
 func (p *Peer) Close() error {
-	if p.Err() == nil {
-		p.write(&message{Kind: bye})
-	}
 	p.end(errClosed)
 	<-p.gone
 	return nil
 }
 
-// end ends the connection. The first reason stays.
+// past is a deadline that has passed.
+var past = time.Unix(1, 0)
+
+// end ends the connection. The first reason stays. It doesn't wait: send closes the connection.
 func (p *Peer) end(err error) {
 	p.mu.Lock()
 	first := p.err == nil
@@ -221,7 +229,8 @@ func (p *Peer) end(err error) {
 	if first {
 		p.e.o.Log.Info("xfer: peer", "peer", p.Addr(), "err", err)
 		p.cancel()
-		p.conn.Close()
+		p.conn.SetDeadline(past)
+		close(p.ended)
 	}
 }
 
@@ -233,32 +242,58 @@ func (p *Peer) lost() error {
 	return ErrPeerLost
 }
 
-// write writes a message.
-func (p *Peer) write(m *message) error {
-	p.writing.Lock()
-	defer p.writing.Unlock()
-	var err error
-	if p.out, err = appendMessage(p.out[:0], m); err != nil {
-		return err
+// write writes a message. Only meet and send call it.
+func (p *Peer) write(m *message) (err error) {
+	if p.written, err = appendMessage(p.written[:0], m); err == nil {
+		_, err = p.conn.Write(p.written)
 	}
-	p.conn.SetWriteDeadline(time.Now().Add(p.e.o.Liveness))
-	_, err = p.conn.Write(p.out)
 	return err
 }
 
-// tell sends news. If it can't, the connection ends.
-func (p *Peer) tell(m *message) {
-	if err := p.write(m); err != nil {
-		p.end(err)
+// send writes messages until the end, and then closes the connection.
+func (p *Peer) send() {
+	defer p.conn.Close()
+	for {
+		select {
+		case m := <-p.out:
+			p.conn.SetWriteDeadline(time.Now().Add(p.e.o.Liveness))
+			if p.ctx.Err() != nil {
+				continue
+			}
+			if err := p.write(m); err != nil {
+				p.end(err)
+				return
+			}
+		case <-p.ended:
+			p.conn.SetWriteDeadline(time.Now().Add(time.Second))
+			p.write(&message{Kind: bye})
+			return
+		}
 	}
 }
 
-// call sends a request, and waits for the answer. It sends the request even if ctx has ended.
+// tell sends a message. It never waits: if too many have not been written, the connection ends.
+func (p *Peer) tell(m *message) {
+	select {
+	case p.out <- m:
+	default:
+		p.end(fmt.Errorf("the peer has not read %d messages", maxOut))
+	}
+}
+
+// call sends a request, and waits for the answer. It sends the request even if ctx has ended, unless
+// too many requests have no answer. If there is none for too long, the connection ends.
 func (p *Peer) call(ctx context.Context, m *message) (*message, error) {
 	select {
 	case p.calling <- struct{}{}:
-	case <-p.ctx.Done():
-		return nil, p.lost()
+	default:
+		select {
+		case p.calling <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-p.ctx.Done():
+			return nil, p.lost()
+		}
 	}
 	defer func() { <-p.calling }()
 	reply := make(chan *message, 1)
@@ -272,18 +307,19 @@ func (p *Peer) call(ctx context.Context, m *message) (*message, error) {
 		delete(p.calls, m.ID)
 		p.mu.Unlock()
 	}()
-	if err := p.write(m); err != nil {
-		p.end(err)
-		return nil, p.lost()
-	}
+	p.tell(m)
+	limit := time.NewTimer(max(p.e.o.Patience, p.e.o.Liveness))
+	defer limit.Stop()
 	select {
 	case r := <-reply:
 		return r, r.failure()
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-limit.C:
+		p.end(fmt.Errorf("the peer doesn't answer the request %q", string(m.Kind)))
 	case <-p.ctx.Done():
-		return nil, p.lost()
 	}
+	return nil, p.lost()
 }
 
 // read handles the peer's messages until the connection ends.
@@ -291,6 +327,9 @@ func (p *Peer) read() {
 	defer close(p.heard)
 	for {
 		p.conn.SetReadDeadline(time.Now().Add(p.e.o.Liveness))
+		if p.ctx.Err() != nil {
+			return // end has set its deadline, perhaps before this one
+		}
 		m, err := readMessage(p.conn)
 		if err == nil {
 			err = p.handle(m)
@@ -390,8 +429,7 @@ func (p *Peer) ungrant(g *Grant) {
 
 // watch sends signs of life, and looks for requests and rails that have hung.
 func (p *Peer) watch() {
-	period := p.e.o.Liveness / 4
-	life, look := time.NewTicker(period), time.NewTicker(max(p.e.o.Patience/8, time.Millisecond))
+	life, look := time.NewTicker(max(p.liveness/4, time.Millisecond)), time.NewTicker(max(p.e.o.Patience/8, time.Millisecond))
 	defer life.Stop()
 	defer look.Stop()
 	for {

@@ -18,7 +18,7 @@ import (
 type kind string
 
 const (
-	hello  kind = "hello"  // Version, Engine, Rails, Notifications
+	hello  kind = "hello"  // Version, Engine, Rails, Notifications, Liveness
 	answer kind = "answer" // ID, and Code and Text if the request has failed
 
 	openLink  kind = "open"   // request: Link, Rail of the receiver, Endpoint; its answer has Endpoint, and Address and a key of eight bytes for fences
@@ -43,6 +43,7 @@ type message struct {
 	Engine        []byte     `json:"engine,omitempty"`
 	Rails         []railInfo `json:"rails,omitempty"`
 	Notifications int        `json:"notifications,omitempty"` // that the sender takes before a credit
+	Liveness      int64      `json:"liveness,omitempty"`      // milliseconds of silence after which the sender takes the receiver for lost
 
 	Link     uint32          `json:"link,omitempty"`
 	Rail     int             `json:"rail,omitempty"`
@@ -72,6 +73,8 @@ const (
 
 	// maxCredit is the number of notifications that a peer may send before the program takes them.
 	maxCredit = 1 << 20
+
+	maxLiveness = 1 << 40 // milliseconds
 )
 
 // appendMessage appends a message as it is on the wire.
@@ -148,6 +151,8 @@ func (m *message) check() error {
 			return bad("number of rails")
 		case m.Notifications < 1 || m.Notifications > maxCredit:
 			return bad("number of notifications")
+		case m.Liveness < 0 || m.Liveness > maxLiveness:
+			return bad("liveness")
 		}
 	case openLink:
 		if m.Endpoint == nil {

@@ -1,0 +1,130 @@
+package xfer
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbstest"
+)
+
+// A rude peer has said hello. The test has the other end of its control connection, which holds
+// nothing that isn't read.
+type rude struct {
+	t *testing.T
+	net.Conn
+}
+
+var rudeID = engineID{1}
+
+func meetRude(t *testing.T, e *Engine) (*Peer, rude) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { theirs.Close() })
+	r := rude{t, theirs}
+	met := make(chan *Peer)
+	go func() {
+		p, err := e.meet(context.Background(), ours, "")
+		if err != nil {
+			t.Error(err)
+		}
+		met <- p
+	}()
+	r.say(&message{Kind: hello, Version: version, Engine: rudeID[:], Rails: []railInfo{{"x", true, true}}, Notifications: 8})
+	r.hear()
+	return <-met, r
+}
+
+// say sends a message, unless the connection has ended.
+func (r rude) say(m *message) error {
+	r.t.Helper()
+	_, err := r.Write(rdmatest.Must(appendMessage(nil, m))(r.t))
+	return err
+}
+
+// hear returns the next message.
+func (r rude) hear() *message {
+	r.t.Helper()
+	return rdmatest.Must(readMessage(r))(r.t)
+}
+
+// rudeEngine opens an engine with memory that is granted.
+func rudeEngine(t *testing.T, o Options) (*Engine, *Grant) {
+	t.Helper()
+	verbstest.New(t)
+	e := rdmatest.Must(Open(o))(t)
+	t.Cleanup(func() { rdmatest.Check(t, e.Close()) })
+	m := rdmatest.Must(e.Alloc(4096))(t)
+	return e, rdmatest.Must(m.All().Grant(GrantOptions{Access: Read}))(t)
+}
+
+func (g *Grant) request() *message {
+	return &message{Kind: attach, ID: 1, Grant: g.id, Secret: g.secret[:]}
+}
+
+// A peer that doesn't read keeps nobody waiting: neither those that revoke what it was granted, nor
+// those that close it.
+func TestPeerThatDoesNotRead(t *testing.T) {
+	e, g := rudeEngine(t, Options{Liveness: time.Hour})
+	p, r := meetRude(t, e)
+	rdmatest.Check(t, r.say(g.request()))
+	if a := r.hear(); a.Length != 4096 {
+		t.Fatalf("attached: %+v", a)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	rdmatest.Check(t, g.Revoke(ended)) // which tells p
+	if len(p.domain.pds) == 0 || len(g.uses) != 0 {
+		t.Error("the grant is in use after Revoke")
+	}
+	rdmatest.Check(t, p.Close())
+	p, r = meetRude(t, e)
+	rdmatest.Check(t, r.say(g.request()))
+	rdmatest.Check(t, e.Close())
+	<-p.Done()
+}
+
+// A peer that asks and doesn't read the answers is lost, before they fill the memory.
+func TestPeerThatFloods(t *testing.T) {
+	e, g := rudeEngine(t, Options{Liveness: time.Hour})
+	p, r := meetRude(t, e)
+	n := 0
+	for r.say(g.request()) == nil {
+		if n++; n > 10*(maxOut+maxServing) {
+			t.Fatal("the peer isn't lost")
+		}
+	}
+	<-p.Done()
+	if p.Err() == nil {
+		t.Error("no error")
+	}
+}
+
+// A peer that gives signs of life, but no answers, is lost.
+func TestPeerThatDoesNotAnswer(t *testing.T) {
+	e, _ := rudeEngine(t, Options{Liveness: time.Second, Patience: time.Second})
+	p, r := meetRude(t, e)
+	mine := rdmatest.Must(e.Alloc(8))(t)
+	var b Batch
+	b.Read(mine.All(), Remote{engine: rudeID, grant: 1, access: Read, n: 8})
+	rdmatest.Check(t, p.Start(&b))
+	go func() {
+		for r.say(&message{Kind: alive}) == nil {
+		}
+	}()
+	go func() {
+		for {
+			if _, err := readMessage(r); err != nil {
+				return
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	if err := b.Wait(ctx); !errors.Is(err, ErrPeerLost) {
+		t.Errorf("the peer doesn't answer: %v", err)
+	}
+}
