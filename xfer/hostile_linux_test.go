@@ -8,11 +8,15 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -68,6 +72,52 @@ func (r rogue) ask(body string) map[string]any {
 			return m
 		}
 	}
+}
+
+// A rogueDevice has what a rogue needs for queue pairs of its own, on the first device.
+type rogueDevice struct {
+	rogue
+	pd    *verbs.PD
+	cq    *verbs.CQ
+	mr    *verbs.MR
+	gid   verbs.GIDEntry
+	links int
+}
+
+func (m *machines) rogueDevice(t testing.TB) *rogueDevice {
+	dev := rdmatest.Must(verbs.Open("vt0"))(t)
+	t.Cleanup(func() { rdmatest.Check(t, dev.Close()) })
+	d := &rogueDevice{rogue: m.rogue(t)}
+	d.pd = rdmatest.Must(dev.AllocPD())(t)
+	d.cq = rdmatest.Must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 8}))(t)
+	d.mr = rdmatest.Must(d.pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
+	d.gid = rdmatest.Must(dev.FindGID(verbs.GIDSelector{Port: 1}))(t)
+	d.send(rogueHello)
+	return d
+}
+
+// openRequest returns a queue pair, and the request to open a link to it.
+func (d *rogueDevice) openRequest() (*verbs.QP, string) {
+	d.t.Helper()
+	qp := rdmatest.Must(d.pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: d.cq, RecvCQ: d.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxInlineData: 64}}))(d.t)
+	me := rdmatest.Must(json.Marshal(rdmatest.Must(qp.Endpoint(d.gid))(d.t)))(d.t)
+	d.links++
+	return qp, fmt.Sprintf(`{"kind":"open","id":1,"link":%d,"endpoint":%s}`, d.links, me)
+}
+
+// try carries out a request over a new link, and returns its status.
+func (d *rogueDevice) try(wr verbs.SendWR) verbs.WCStatus {
+	d.t.Helper()
+	qp, open := d.openRequest()
+	defer qp.Close()
+	var peer verbs.Endpoint
+	rdmatest.Check(d.t, json.Unmarshal(rdmatest.Must(json.Marshal(d.ask(open)["endpoint"]))(d.t), &peer))
+	rdmatest.Check(d.t, qp.Connect(peer, verbs.ConnectOptions{AckTimeout: time.Millisecond}))
+	wr.Flags = verbs.SendSignaled
+	rdmatest.Must(qp.PostSend(wr))(d.t)
+	wc := make([]verbs.WC, 1)
+	rdmatest.Must(d.cq.PollWait(patient(d.t), wc))(d.t)
+	return wc[0].Status
 }
 
 const rogueHello = `{"kind":"hello","version":1,"engine":"AAAAAAAAAAAAAAAAAAAAAQ==","rails":[{"name":"x","up":true}],"notifications":8}`
@@ -136,39 +186,19 @@ func TestRogueRequests(t *testing.T) {
 	rdmatest.Check(t, m.peer.Read(patient(t), mine.All(), other.Remote().Slice(0, 1000))) // so that there are keys
 	remote := rdmatest.Must(g.Remote().MarshalBinary())(t)
 
-	dev := rdmatest.Must(verbs.Open("vt0"))(t)
-	defer dev.Close()
-	pd := rdmatest.Must(dev.AllocPD())(t)
-	cq := rdmatest.Must(dev.CreateCQ(verbs.CQOptions{MaxCQE: 8}))(t)
-	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
-	gid := rdmatest.Must(dev.FindGID(verbs.GIDSelector{Port: 1}))(t)
-	r := m.rogue(t)
-	r.send(rogueHello)
+	r := m.rogueDevice(t)
+	mr := r.mr
 	key := r.ask(`{"kind":"attach","id":1,"grant":1,"secret":"` + base64.StdEncoding.EncodeToString(remote[26:42]) + `"}`)
 	address, rkey := uint64(key["address"].(float64)), uint32(key["keys"].([]any)[0].(float64))
-	link := 0
-	try := func(wr verbs.SendWR) verbs.WCStatus {
-		t.Helper()
-		qp := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxInlineData: 64}}))(t)
-		defer qp.Close()
-		me := rdmatest.Must(json.Marshal(rdmatest.Must(qp.Endpoint(gid))(t)))(t)
-		link++
-		a := r.ask(`{"kind":"open","id":1,"link":` + string(rdmatest.Must(json.Marshal(link))(t)) + `,"endpoint":` + string(me) + `}`)
-		var peer verbs.Endpoint
-		rdmatest.Check(t, json.Unmarshal(rdmatest.Must(json.Marshal(a["endpoint"]))(t), &peer))
-		rdmatest.Check(t, qp.Connect(peer, verbs.ConnectOptions{AckTimeout: time.Millisecond}))
-		wr.Flags = verbs.SendSignaled
-		rdmatest.Must(qp.PostSend(wr))(t)
-		wc := make([]verbs.WC, 1)
-		rdmatest.Must(cq.PollWait(patient(t), wc))(t)
-		return wc[0].Status
-	}
+	// close closes the last link.
+	closeLink := func() { r.ask(fmt.Sprintf(`{"kind":"close","id":1,"link":%d}`, r.links)) }
 	read := func(addr uint64, key uint32, n int) verbs.SendWR {
 		return verbs.SendWR{Opcode: verbs.OpRDMARead, SGL: []verbs.SGE{mr.SGE(0, n)}, Remote: verbs.Remote{Addr: addr, RKey: key}}
 	}
-	if s := try(read(address, rkey, 1024)); s != verbs.WCSuccess || !bytes.Equal(mr.Bytes()[:1024], theirs.Bytes()[1024:2048]) {
+	if s := r.try(read(address, rkey, 1024)); s != verbs.WCSuccess || !bytes.Equal(mr.Bytes()[:1024], theirs.Bytes()[1024:2048]) {
 		t.Errorf("what was granted: %v", s)
 	}
+	closeLink()
 	clear(mr.Bytes())
 	for name, wr := range map[string]verbs.SendWR{
 		"before the range": read(address-1, rkey, 10),
@@ -177,24 +207,25 @@ func TestRogueRequests(t *testing.T) {
 		"a write":          {Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{mr.SGE(0, 10)}, Remote: verbs.Remote{Addr: address, RKey: rkey}},
 		"an atomic":        {Opcode: verbs.OpFetchAdd, Add: 1, SGL: []verbs.SGE{mr.SGE(0, 8)}, Remote: verbs.Remote{Addr: address, RKey: rkey}},
 	} {
-		if s := try(wr); s != verbs.WCRemAccessErr {
+		if s := r.try(wr); s != verbs.WCRemAccessErr {
 			t.Errorf("%s: %v", name, s)
 		}
+		closeLink()
 	}
 	base := address - 1024 // of theirs; the address of the other memory isn't far from it
 	for k := range uint32(200) {
 		for _, addr := range []uint64{base, uint64(uintptr(unsafe.Pointer(&secret.Bytes()[0])))} {
 			if k<<8 != rkey {
-				if s := try(read(addr, k<<8, 10)); s == verbs.WCSuccess {
+				if s := r.try(read(addr, k<<8, 10)); s == verbs.WCSuccess {
 					t.Errorf("the guessed key %#x reaches %#x", k<<8, addr)
 				}
+				closeLink()
 			}
-			r.ask(`{"kind":"close","id":1,"link":` + string(rdmatest.Must(json.Marshal(link))(t)) + `}`)
 		}
 	}
 	rdmatest.Check(t, m.peer.Read(patient(t), mine.All(), other.Remote().Slice(0, 1000)))
 	// A flood of notifications, or a wrong one, ends the connection.
-	if s := try(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 16)}); s != verbs.WCSuccess {
+	if s := r.try(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 16)}); s != verbs.WCSuccess {
 		t.Errorf("a notification: %v", s)
 	}
 	for err := error(nil); err == nil; {
@@ -204,6 +235,39 @@ func TestRogueRequests(t *testing.T) {
 	want := make([]byte, 4096)
 	if fill(want, 3); !bytes.Equal(secret.Bytes(), want) || !bytes.Equal(mr.Bytes(), make([]byte, 4096)) {
 		t.Error("bytes have changed, or were read")
+	}
+}
+
+// A link that is closed while it is being opened isn't forgotten: all is closed when its peer is gone.
+func TestRogueClosesWhileOpening(t *testing.T) {
+	o, failures := quick, new(strings.Builder)
+	o.Log = slog.New(slog.NewTextHandler(failures, &slog.HandlerOptions{Level: slog.LevelError}))
+	m := twoEngines(t, 1, o)
+	r := m.rogueDevice(t)
+	_, open := r.openRequest()
+	opening, goOn := make(chan bool), make(chan bool)
+	var once atomic.Bool
+	m.net.SetRefusal(func(command string) syscall.Errno {
+		if command == "create_qp" && once.CompareAndSwap(false, true) {
+			close(opening)
+			<-goOn
+		}
+		return 0
+	})
+	r.send(open)
+	<-opening
+	if a := r.ask(`{"kind":"close","id":2,"link":1}`); a["text"] == nil {
+		t.Errorf("a link that isn't open was closed: %v", a)
+	}
+	close(goOn)
+	for m, err := r.receive(); m["id"] != 1.0; m, err = r.receive() { // until it is open
+		rdmatest.Check(t, err)
+	}
+	rdmatest.Check(t, r.Conn.Close())
+	eventually(t, "the rogue is gone", func() bool { return len(m.b.Peers()) == 1 })
+	rdmatest.Check(t, m.b.Close())
+	if failures.Len() > 0 {
+		t.Error(failures)
 	}
 }
 

@@ -43,7 +43,7 @@ type Peer struct {
 	calls    map[uint64]chan *message
 	serving  int             // requests of the peer's that are being served
 	grants   map[*Grant]bool // whose keys the peer has; nil after the end
-	targets  map[uint32]*target
+	targets  map[uint32]*target // nil for one that is being opened
 
 	tasks sync.WaitGroup // goroutines that serve requests
 
@@ -64,7 +64,6 @@ const (
 	maxServing = 1024
 	maxCalls   = 256
 	maxOut     = 1024 // messages that the peer has not read
-	maxTargets = 4 * maxRails
 )
 
 // Dial connects to the engine that listens on a TCP address. ctx limits only the call. Queue pairs

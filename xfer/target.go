@@ -42,21 +42,25 @@ func (p *Peer) openTarget(m *message) (*message, error) {
 	if r.lost() || !r.up.Load() {
 		return nil, errDown
 	}
-	t := &target{p: p, rail: r, drained: make(chan struct{})}
+	maxTargets := 4 * max(len(p.e.rails), len(p.rails)) // twice as many as there are lanes
 	p.mu.Lock()
-	n, used := len(p.targets), p.targets[m.Link] != nil
+	_, used := p.targets[m.Link]
+	n := len(p.targets)
 	if n < maxTargets && !used {
-		p.targets[m.Link] = t
+		p.targets[m.Link] = nil // until it is open
 	}
 	p.mu.Unlock()
 	if n >= maxTargets || used {
 		return nil, fmt.Errorf("%w: link %d, with %d in use", verbs.ErrInvalid, m.Link, n)
 	}
+	t := &target{p: p, rail: r, drained: make(chan struct{})}
 	me, err := t.open(m.Endpoint)
-	if err != nil {
-		p.mu.Lock()
+	p.mu.Lock()
+	if p.targets[m.Link] = t; err != nil {
 		delete(p.targets, m.Link)
-		p.mu.Unlock()
+	}
+	p.mu.Unlock()
+	if err != nil {
 		return nil, errors.Join(err, t.close())
 	}
 	return &message{Endpoint: me, Address: t.mr.Addr(), Keys: []uint32{t.mr.RKey()}}, nil
@@ -119,7 +123,9 @@ func (t *target) complete(wc *verbs.WC) {
 func (p *Peer) closeTarget(number uint32) (*message, error) {
 	p.mu.Lock()
 	t := p.targets[number]
-	delete(p.targets, number)
+	if t != nil { // else it may be opened just now
+		delete(p.targets, number)
+	}
 	p.mu.Unlock()
 	if t == nil {
 		return nil, fmt.Errorf("%w: there is no link %d", verbs.ErrInvalid, number)
