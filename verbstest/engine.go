@@ -214,9 +214,14 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 	} else if n.src, ok = q.local(n.src[:0], sges(unsafe.Pointer(w), sendSize, w.Dma.NumSge), access); !ok {
 		return failed(verbs.WCLocProtErr)
 	}
+	peer := q.peer()
 	f := Fault{}
 	if n.fault != nil {
-		f = n.fault(Request{q.file.dev.Name(), q.num, q.seq, q.attempt, w.Wr.WrId, verbs.Opcode(op), n.src.len()})
+		to := ""
+		if peer != nil {
+			to = peer.file.dev.Name()
+		}
+		f = n.fault(Request{q.file.dev.Name(), q.num, q.seq, q.attempt, w.Wr.WrId, verbs.Opcode(op), n.src.len(), to})
 	}
 	switch f.kind {
 	case hold:
@@ -233,7 +238,6 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 		}
 		return verdict{}
 	}
-	peer := q.peer()
 	if f.kind == lose || peer == nil {
 		if q.typ == uapi.IB_UVERBS_QPT_UC {
 			return verdict{}

@@ -15,6 +15,7 @@ type Request struct {
 	WRID    uint64       // as in the work request
 	Opcode  verbs.Opcode // as in the work request
 	Length  int          // of the data, in bytes
+	To      string       // the device of the queue pair that it is for; "" if there is none, and with UD
 }
 
 // A Fault decides what happens to a request. The zero Fault executes it.

@@ -73,8 +73,7 @@ type part struct {
 	number       uint64 // of a notification; 0 before it is sent for the first time
 	since        int64  // when it was queued
 	handed       int    // bytes handed to lanes
-	failures     int
-	next         *part // in a queue
+	next         *part  // in a queue
 }
 
 // Reset makes the batch empty. The batch must not be running.
@@ -204,7 +203,7 @@ func (p *Peer) prepare(b *Batch) error {
 			unuse(b.parts[:i])
 			return fmt.Errorf("xfer: %v, operation %d of a batch: %w", q.op, i, err)
 		}
-		q.b, q.att, q.handed, q.failures, q.next = b, nil, 0, 0, nil
+		q.b, q.att, q.handed, q.next = b, nil, 0, nil
 		switch q.class = bulk; {
 		case q.op == opFetchAdd || q.op == opCompareSwap:
 			q.class = atomics
@@ -214,7 +213,7 @@ func (p *Peer) prepare(b *Batch) error {
 		b.total += int64(q.n)
 	}
 	b.note.number = 0
-	b.note.b, b.note.failures, b.note.next, b.note.class = b, 0, nil, small
+	b.note.b, b.note.next, b.note.class = b, nil, small
 	return nil
 }
 

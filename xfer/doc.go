@@ -51,7 +51,8 @@
 // is made, at first at once, and then with growing pauses. What was in flight is sent again over
 // another rail, but not before the peer has said that its end is closed: a packet that is still on
 // its way must not arrive after later data. The same answer says which notifications have arrived,
-// so that none comes twice. The rail is used again as soon as its new queue pair is connected.
+// so that none comes twice. The rail is used again as soon as a first request over its new queue pair
+// has succeeded.
 //
 // Some failures are not repaired. A batch then ends with an [*Error], which names the rail, the
 // peer, and the completion's status and vendor syndrome. It matches

@@ -64,10 +64,11 @@ func invalid(format string, a ...any) error {
 	return fmt.Errorf("xfer: %w: %s", verbs.ErrInvalid, fmt.Sprintf(format, a...))
 }
 
-// permanent reports whether a request that has failed with this status would fail on any rail.
+// permanent reports whether a request that has failed with this status would fail on any rail. The
+// statuses of errors in a queue or a device, WCLocQPOpErr and WCRemOpErr, can be one rail's.
 func permanent(s verbs.WCStatus) bool {
 	switch s {
-	case verbs.WCLocLenErr, verbs.WCLocQPOpErr, verbs.WCLocProtErr, verbs.WCLocAccessErr, verbs.WCRemInvReqErr, verbs.WCRemAccessErr, verbs.WCRemOpErr:
+	case verbs.WCLocLenErr, verbs.WCLocProtErr, verbs.WCLocAccessErr, verbs.WCRemInvReqErr, verbs.WCRemAccessErr:
 		return true
 	}
 	return false

@@ -116,6 +116,86 @@ func TestNoRail(t *testing.T) {
 	}
 }
 
+// A path is dead though the ports at both ends are up. Lanes take other rails of the peer's, or leave
+// the requests to others, and don't connect again and again.
+func TestDeadPath(t *testing.T) {
+	m := twoEngines(t, 2, quick)
+	mine, theirs := memory(t, m.a, 50_000, 1), memory(t, m.b, 50_000, 2)
+	remote := grant(t, theirs.All(), xfer.Write).Remote()
+	ctx := patient(t)
+	m.allUp(t)
+	write := func() {
+		t.Helper()
+		rdmatest.Check(t, m.peer.Write(ctx, remote.Slice(0, 50), mine.Slice(0, 50)))
+		rdmatest.Check(t, m.peer.Write(ctx, remote, mine.All()))
+	}
+	write()
+	dead := func(to string) {
+		m.net.SetFault(func(r verbstest.Request) verbstest.Fault {
+			if r.Device == "vt0" && (to == "" || r.To == to) {
+				return verbstest.Lose()
+			}
+			return verbstest.Fault{}
+		})
+	}
+	lanes := func() (l []xfer.LaneStats) {
+		return slices.DeleteFunc(m.peer.Stats().Lanes, func(l xfer.LaneStats) bool { return l.Rail != "vt0/1" })
+	}
+	dead("vt2")
+	eventually(t, "lanes take another rail of the peer's", func() bool {
+		write()
+		return !slices.ContainsFunc(lanes(), func(l xfer.LaneStats) bool { return l.Theirs != "vt3/1" })
+	})
+	dead("")
+	eventually(t, "a rail that reaches nothing isn't used", func() bool {
+		write()
+		return !slices.ContainsFunc(lanes(), func(l xfer.LaneStats) bool { return l.Up })
+	})
+	before := lanes()
+	for range 100 {
+		write()
+	}
+	for i, l := range lanes() {
+		if l.Links != before[i].Links {
+			t.Errorf("a lane has connected %d times to nothing", l.Links-before[i].Links)
+		}
+	}
+	dead("none")
+	m.allUp(t)
+	rdmatest.Check(t, errors.Join(m.a.Close(), m.b.Close(), m.net.Close()))
+
+	// When all paths are dead, there is no rail.
+	o := quick
+	o.Patience = 50 * time.Millisecond
+	m = twoEngines(t, 1, o)
+	mine, theirs = memory(t, m.a, 50_000, 1), memory(t, m.b, 50_000, 2)
+	m.allUp(t)
+	m.net.SetFault(func(r verbstest.Request) verbstest.Fault { return verbstest.Lose() })
+	if err := m.peer.Write(ctx, grant(t, theirs.All(), xfer.Write).Remote(), mine.All()); !errors.Is(err, xfer.ErrNoRail) {
+		t.Errorf("all paths are dead: %v", err)
+	}
+}
+
+// A request that hangs on each link isn't tried for ever.
+func TestHangs(t *testing.T) {
+	o := quick
+	o.Patience = 20 * time.Millisecond
+	m := twoEngines(t, 1, o)
+	mine, theirs := memory(t, m.a, 50, 1), memory(t, m.b, 50, 2)
+	remote := grant(t, theirs.All(), xfer.Read).Remote()
+	m.allUp(t)
+	m.net.SetFault(func(r verbstest.Request) verbstest.Fault {
+		if r.Length == 50 {
+			return verbstest.Hold()
+		}
+		return verbstest.Fault{}
+	})
+	var e *xfer.Error
+	if err := m.peer.Read(patient(t), mine.All(), remote); !errors.As(err, &e) || e.Op != "read" || e.Rail != "vt0/1" {
+		t.Errorf("a request always hangs: %v", err)
+	}
+}
+
 // Requests fail, lose packets, and find no receive. What can be repaired is; what can't be ends with
 // an error that has the completion's status.
 func TestFailures(t *testing.T) {
@@ -127,7 +207,7 @@ func TestFailures(t *testing.T) {
 	m.allUp(t)
 	for i, fault := range []verbstest.Fault{
 		verbstest.Fail(verbs.WCRetryExcErr), verbstest.Fail(verbs.WCGeneralErr), verbstest.Fail(verbs.WCRNRRetryExcErr),
-		verbstest.Fail(verbs.WCWRFlushErr), verbstest.Lose(), verbstest.NotReady(),
+		verbstest.Fail(verbs.WCRemOpErr), verbstest.Fail(verbs.WCWRFlushErr), verbstest.Lose(), verbstest.NotReady(),
 	} {
 		m.net.SetFault(verbstest.Nth(5, fault))
 		fill(mine.Bytes(), byte(i))
@@ -143,7 +223,7 @@ func TestFailures(t *testing.T) {
 		m.net.SetFault(nil)
 		m.allUp(t)
 	}
-	for _, status := range []verbs.WCStatus{verbs.WCRemAccessErr, verbs.WCRemOpErr, verbs.WCLocProtErr, verbs.WCRemInvReqErr} {
+	for _, status := range []verbs.WCStatus{verbs.WCRemAccessErr, verbs.WCLocProtErr, verbs.WCRemInvReqErr} {
 		m.net.SetFault(verbstest.Nth(1, verbstest.Fail(status)))
 		err := m.peer.Read(ctx, mine.All(), remote)
 		var e *xfer.Error
@@ -156,7 +236,7 @@ func TestFailures(t *testing.T) {
 	}
 	// A part that fails again and again isn't tried for ever.
 	m.net.SetFault(func(r verbstest.Request) verbstest.Fault {
-		if r.Opcode == verbs.OpRDMARead {
+		if r.Opcode == verbs.OpRDMARead && r.Length == 50 {
 			return verbstest.Fail(verbs.WCRetryExcErr)
 		}
 		return verbstest.Fault{}

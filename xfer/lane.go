@@ -56,6 +56,8 @@ type link struct {
 	tail   uint32                             // of the next request
 	notes  uint32                             // notifications posted
 
+	up      bool          // the lane has taken it, once it was proven
+	proven  chan struct{} // closed when its first request, a fence, has succeeded
 	err     error         // why it broke, or nil
 	broken  chan struct{} // closed when it breaks
 	drained chan struct{} // closed when it is broken and nothing is in flight
@@ -94,7 +96,10 @@ func (s *scheduler) newLane(r *rail, prefer int, c class) *lane {
 
 // newLink makes a link without a queue pair.
 func (l *lane) newLink(theirs int) *link {
-	return &link{lane: l, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(2*l.depth-1))), broken: make(chan struct{}), drained: make(chan struct{})}
+	return &link{
+		lane: l, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(2*l.depth-1))),
+		proven: make(chan struct{}), broken: make(chan struct{}), drained: make(chan struct{}),
+	}
 }
 
 // Pauses between attempts to make a link. They double, and each is shortened by up to a half at
@@ -106,20 +111,23 @@ const (
 
 // run keeps a link until the peer is lost.
 func (l *lane) run() {
-	ctx := l.s.p.ctx
+	p := l.s.p
+	ctx := p.ctx
 	pause := firstPause
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		if !l.rail.up.Load() {
 			attempt = 0
 		}
-		began := time.Now()
 		k, err := l.connect(attempt)
+		lived := false
 		if err == nil {
 			attempt = -1 // the next one tries the preferred rail first
+			began := time.Now()
 			select {
 			case <-k.broken:
 			case <-ctx.Done():
 			}
+			lived = time.Since(began) > lastPause
 			l.s.mu.Lock()
 			l.s.broke(k, errClosed)
 			err = k.err
@@ -127,24 +135,37 @@ func (l *lane) run() {
 			l.disconnect(k)
 		}
 		l.s.mu.Lock()
+		news := l.err == nil || l.err.Error() != err.Error()
 		l.err = err
 		l.s.mu.Unlock()
-		l.s.p.e.o.Log.Info("xfer: no link", "peer", l.s.p.Addr(), "rail", l.rail.name, "class", l.class.String(), "err", err)
-		if time.Since(began) > lastPause { // the link has lived
+		if news {
+			p.e.o.Log.Info("xfer: no link", "peer", p.Addr(), "rail", l.rail.name, "class", l.class.String(), "err", err)
+		}
+		if lived {
 			pause = firstPause
 			continue
 		}
-		wait := time.NewTimer(pause - rand.N(pause/2))
-		select {
-		case <-wait.C:
-		case <-l.kick:
+		if l.wait(pause, l.kick) {
+			// The peer may say often that a rail is back.
 			pause, attempt = firstPause, -1
-		case <-ctx.Done():
+			l.wait(pause, nil)
 		}
-		wait.Stop()
 		pause = min(2*pause, lastPause)
 	}
 	l.scratch.Close()
+}
+
+// wait waits for a pause, which is shortened at random. It reports whether a token has ended it.
+func (l *lane) wait(pause time.Duration, kick <-chan struct{}) bool {
+	wait := time.NewTimer(pause - rand.N(pause/2))
+	defer wait.Stop()
+	select {
+	case <-kick:
+		return true
+	case <-wait.C:
+	case <-l.s.p.ctx.Done():
+	}
+	return false
 }
 
 var errDown = errors.New("the port is down")
@@ -180,23 +201,26 @@ func (l *lane) connect(attempt int) (*link, error) {
 		l.rail.leave(k.wr, 2*l.depth)
 		return nil, err
 	}
+	p.e.o.Log.Info("xfer: link", "peer", p.Addr(), "rail", l.rail.name, "theirs", p.rails[theirs].Name, "class", l.class.String())
 	l.s.mu.Lock()
 	defer l.s.unlock()
-	k.since = p.e.now()
+	k.up, k.since = true, p.e.now()
 	l.link, l.err, l.bytes = k, nil, 0
 	l.s.up++
 	l.stats.links.Add(1)
-	l.s.dispatch()
 	changed := attempt == 0
 	select {
 	case <-l.kick:
 		changed = true
 	default:
 	}
-	if changed && theirs != l.prefer && l.s.theirs[l.prefer] {
-		l.s.broke(k, errMoved) // it has come back meanwhile
+	switch { // what has changed meanwhile was not told to this link
+	case !l.rail.up.Load() || !l.s.theirs[theirs]:
+		l.s.broke(k, errDown)
+	case changed && theirs != l.prefer && l.s.theirs[l.prefer]:
+		l.s.broke(k, errMoved)
 	}
-	p.e.o.Log.Info("xfer: link", "peer", p.Addr(), "rail", l.rail.name, "theirs", p.rails[theirs].Name, "class", l.class.String())
+	l.s.dispatch()
 	return k, nil
 }
 
@@ -213,7 +237,7 @@ func (s *scheduler) pick(prefer, attempt int) (int, error) {
 	return 0, fmt.Errorf("all rails of the peer are down")
 }
 
-// join connects the link's queue pair to a new target.
+// join connects the link's queue pair to a new target, and proves the path there.
 func (l *lane) join(k *link) error {
 	p := l.s.p
 	me, err := k.qp.Endpoint(l.rail.gid)
@@ -232,7 +256,11 @@ func (l *lane) join(k *link) error {
 		return errors.New("the peer's answer has no endpoint, or no key")
 	}
 	k.fence = verbs.Remote{Addr: m.Address, RKey: m.Keys[0]}
-	err = k.qp.Connect(*m.Endpoint, verbs.ConnectOptions{AckTimeout: p.e.o.AckTimeout})
+	// Some devices take 7 retries as a wish to try for ever.
+	err = k.qp.Connect(*m.Endpoint, verbs.ConnectOptions{AckTimeout: p.e.o.AckTimeout, RetryCount: retries})
+	if err == nil {
+		err = l.prove(k)
+	}
 	if err != nil {
 		if _, bad := p.call(p.ctx, &message{Kind: closeLink, Link: k.number}); bad != nil {
 			p.end(bad)
@@ -241,15 +269,45 @@ func (l *lane) join(k *link) error {
 	return err
 }
 
+// retries is how often a device repeats a packet that isn't acknowledged.
+const retries = 6
+
+// prove carries out a first request, a fence. That the queue pairs are connected says nothing of the path
+// between them.
+func (l *lane) prove(k *link) error {
+	p := l.s.p
+	l.s.mu.Lock()
+	k.tail = 1
+	l.s.mu.Unlock()
+	_, err := k.post(verbs.SendWR{WRID: wrid(k.wr, 0), Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{k.word(0)}, Remote: k.fence})
+	if err != nil {
+		return err
+	}
+	limit := time.NewTimer(p.e.o.Patience)
+	defer limit.Stop()
+	select {
+	case <-k.proven:
+		return nil
+	case <-k.broken:
+		return k.err
+	case <-limit.C:
+		return errHung
+	case <-p.ctx.Done():
+		return p.lost()
+	}
+}
+
 // broke breaks a link, unless it is broken. The caller holds the lock.
 func (s *scheduler) broke(k *link, err error) {
 	if k.err != nil {
 		return
 	}
 	k.err = err
-	k.lane.link = nil
-	if s.up--; s.up == 0 {
-		s.downSince = s.p.e.now()
+	if k.up {
+		k.lane.link = nil
+		if s.up--; s.up == 0 {
+			s.downSince = s.p.e.now()
+		}
 	}
 	close(k.broken)
 	if k.head == k.tail {
@@ -293,11 +351,27 @@ func (l *lane) disconnect(k *link) {
 		k.fail(*k.at(k.head))
 	}
 	l.bytes = 0
+	k.blame()
 	for _, x := range k.failed {
-		l.s.resolve(l, x, received, err)
+		l.s.resolve(k, x, received, err)
 	}
 	k.failed = nil
 	l.s.dispatch()
+}
+
+// blame counts a failure of the slices that have broken the link. If none has a completion that says
+// so, as when a request hangs, it is the first one.
+func (k *link) blame() {
+	n := 0
+	for i := range k.failed {
+		if x := &k.failed[i]; x.culprit() {
+			x.failures++
+			n++
+		}
+	}
+	if n == 0 && len(k.failed) > 0 && k.err != errDown && k.err != errMoved && k.err != errClosed {
+		k.failed[0].failures++
+	}
 }
 
 // fail keeps a slice that was not done, until the link is closed.
@@ -368,7 +442,7 @@ func (l *lane) stage(x slice) {
 		wr.Opcode, wr.SGL, wr.Inline = verbs.OpSend, nil, note
 	}
 	if x.fenced {
-		*k.at(n) = slice{fenced: true} // the next one has the slice
+		*k.at(n) = slice{fenced: true, posted: x.posted} // the next one has the slice
 		wr, sge, n = l.request()
 		wr.Opcode, wr.Remote, *sge = verbs.OpRDMARead, k.fence, k.word(n)
 	}
@@ -419,6 +493,9 @@ func (k *link) complete(wc *verbs.WC) {
 	k.head++
 	if wc.Status == verbs.WCSuccess {
 		bytes += k.succeeded(n)
+		if !k.up {
+			close(k.proven)
+		}
 	} else {
 		at := k.at(n)
 		if at.part == nil && at.fenced && k.head != k.tail {
@@ -429,7 +506,7 @@ func (k *link) complete(wc *verbs.WC) {
 		x.failure = &verbs.WCError{Status: wc.Status, VendorErr: wc.VendorErr, WRID: wc.WRID, QPNum: wc.QPNum}
 		k.fail(x)
 		l.bytes -= x.n
-		if k.err == nil {
+		if k.up && k.err == nil {
 			l.stats.failed.Add(1)
 		}
 		l.s.broke(k, wc.Err())

@@ -43,7 +43,7 @@ type Options struct {
 	Spin time.Duration
 
 	// AckTimeout is the time after which a device repeats a packet that was not acknowledged; it
-	// does so 7 times before the request fails. The default is 67 ms. See verbs.ConnectOptions.
+	// does so 6 times before the request fails. The default is 67 ms. See verbs.ConnectOptions.
 	AckTimeout time.Duration
 
 	// Patience is how long operations wait for a rail when there is none, and how long a request

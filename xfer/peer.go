@@ -41,8 +41,8 @@ type Peer struct {
 	err      error // why the connection has ended
 	lastCall uint64
 	calls    map[uint64]chan *message
-	serving  int             // requests of the peer's that are being served
-	grants   map[*Grant]bool // whose keys the peer has; nil after the end
+	serving  int                // requests of the peer's that are being served
+	grants   map[*Grant]bool    // whose keys the peer has; nil after the end
 	targets  map[uint32]*target // nil for one that is being opened
 
 	tasks sync.WaitGroup // goroutines that serve requests

@@ -49,6 +49,7 @@ func TestRates(t *testing.T) {
 			for i, r := range e.rails {
 				l := p.newLane(r, i, bulk)
 				l.link = l.newLink(i)
+				l.link.up = true
 				free := int64(0)
 				l.link.post = func(wrs ...verbs.SendWR) (int, error) {
 					for _, wr := range wrs {

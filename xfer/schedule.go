@@ -64,7 +64,9 @@ type slice struct {
 	note   uint32 // the number of a notification among those of its link, from 1
 	fenced bool   // its request is followed by a fence: see lane.stage
 
-	failure *verbs.WCError // of a slice that has failed, if it has a completion
+	failures int            // how often it has broken a link
+	failedOn *lane          // where it was not done last
+	failure  *verbs.WCError // of a slice that has failed, if it has a completion
 }
 
 // culprit reports whether the slice has failed for a reason of its own, and not because one before it
@@ -219,11 +221,11 @@ func (s *scheduler) dispatch() {
 	}
 	for c := range queued {
 		for {
-			n, ok := s.peek(c)
+			n, not, ok := s.peek(c)
 			if !ok {
 				break
 			}
-			l := s.choose(c, n)
+			l := s.choose(c, n, not)
 			if l == nil {
 				break
 			}
@@ -235,15 +237,15 @@ func (s *scheduler) dispatch() {
 	}
 }
 
-// peek returns the number of bytes of the next slice of a class.
-func (s *scheduler) peek(c class) (n int, ok bool) {
+// peek returns the number of bytes of the next slice of a class, and the lane on which it has failed.
+func (s *scheduler) peek(c class) (n int, failedOn *lane, ok bool) {
 	if list := s.again[c]; len(list) > 0 {
-		return list[0].n, true
+		return list[0].n, list[0].failedOn, true
 	}
 	if q := s.queues[c].first; q != nil {
-		return min(q.n-q.handed, s.p.e.o.SliceBytes), true
+		return min(q.n-q.handed, s.p.e.o.SliceBytes), nil, true
 	}
-	return 0, false
+	return 0, nil, false
 }
 
 // take takes the next slice of a class.
@@ -267,10 +269,11 @@ func (s *scheduler) take(c class) slice {
 	return x
 }
 
-// fits reports whether a lane can take slices of a class, or of any if there is none of the class.
-func (s *scheduler) fits(l *lane, c class, any bool) bool {
+// fits reports whether a lane can take slices of a class, or of any if there is none of the class. It
+// can't if it is not, or its device is gone, on which memory may then not be registered.
+func (s *scheduler) fits(l *lane, c class, any bool, not *lane) bool {
 	switch {
-	case l.link == nil:
+	case l.link == nil || l == not || l.rail.lost():
 		return false
 	case c == atomics:
 		return l.link.theirs == s.atomic && (any || l.class == small)
@@ -279,9 +282,9 @@ func (s *scheduler) fits(l *lane, c class, any bool) bool {
 }
 
 // choose returns a lane for n bytes of a class: that on which they would end first or, if it has no
-// room now, another one, unless they would end too late there. Without lanes of the class it takes
-// those of any.
-func (s *scheduler) choose(c class, n int) *lane {
+// room now, another one, unless they would end too late there. It takes the lane not, on which they
+// have failed, only if there is no other one of the class, and without lanes of the class those of any.
+func (s *scheduler) choose(c class, n int, not *lane) *lane {
 	if s.up == 0 {
 		return nil
 	}
@@ -290,21 +293,26 @@ func (s *scheduler) choose(c class, n int) *lane {
 	any := false
 	for {
 		for _, l := range s.lanes {
-			if t := float64(l.bytes+n+1) / l.rate; s.fits(l, c, any) && t < least {
+			if t := float64(l.bytes+n+1) / l.rate; s.fits(l, c, any, not) && t < least {
 				best, least = l, t
 			}
 		}
-		if best != nil {
-			break
-		}
-		if any {
+		switch {
+		case best != nil:
+		case not != nil:
+			not = nil
+			continue
+		case !any:
+			any = true
+			continue
+		default:
 			return nil
 		}
-		any = true
+		break
 	}
 	// A lane whose speed was misjudged, or has changed, would get nothing, and never be measured again.
 	for _, l := range s.lanes {
-		if s.fits(l, c, any) && l.link.head == l.link.tail && s.p.e.now()-l.last > int64(judged) {
+		if s.fits(l, c, any, not) && l.link.head == l.link.tail && s.p.e.now()-l.last > int64(judged) {
 			return l
 		}
 	}
@@ -314,7 +322,7 @@ func (s *scheduler) choose(c class, n int) *lane {
 	// A slower lane may take the slice if it ends there before the rest would on the best one.
 	least += float64(s.rest(c)) / best.rate
 	for _, l := range s.lanes {
-		if s.fits(l, c, any) && l.room() && float64(l.bytes+n+1)/l.rate < least {
+		if s.fits(l, c, any, not) && l.room() && float64(l.bytes+n+1)/l.rate < least {
 			return l
 		}
 	}
@@ -344,26 +352,26 @@ func (s *scheduler) done(x *slice) {
 // resolve decides what becomes of a slice that a link has not done. received is the number of
 // notifications that the peer has received over the link; lost, if not nil, is why that can't be
 // known.
-func (s *scheduler) resolve(l *lane, x slice, received uint64, lost error) {
-	q := x.part
+func (s *scheduler) resolve(k *link, x slice, received uint64, lost error) {
+	l, q := k.lane, x.part
 	switch {
 	case q.op == opNotify && lost == nil && uint64(x.note) <= received:
 		s.done(&x)
 		return
 	case q.b.err != nil:
+		if q.class == atomics && !errors.Is(q.b.err, ErrUncertain) {
+			q.b.err = fmt.Errorf("%w; and %w", q.b.err, ErrUncertain)
+		}
 	case lost != nil:
 		s.fail(q.b, s.error(q, l, x, lost))
 	case q.att != nil && q.att.err != nil:
 		s.fail(q.b, s.error(q, l, x, q.att.err))
-	case x.culprit() && (permanent(x.failure.Status) || q.failures >= tries):
+	case x.culprit() && (permanent(x.failure.Status) || x.failures == tries || q.class == atomics):
 		s.fail(q.b, s.error(q, l, x, nil))
-	case q.op == opFetchAdd || q.op == opCompareSwap:
-		s.fail(q.b, s.error(q, l, x, nil))
+	case x.failures == tries || q.class == atomics:
+		s.fail(q.b, s.error(q, l, x, k.err))
 	default:
-		if x.culprit() {
-			q.failures++
-		}
-		x.failure = nil
+		x.failure, x.failedOn = nil, l
 		s.again[q.class] = append(s.again[q.class], x)
 		l.stats.again.Add(1)
 		return
@@ -373,8 +381,8 @@ func (s *scheduler) resolve(l *lane, x slice, received uint64, lost error) {
 	s.settle(q.b)
 }
 
-// tries is how often the slices of a part may fail for a reason of their own, and be sent again.
-const tries = 16
+// tries is how often a slice may break a link before its batch fails.
+const tries = 12
 
 // error makes the error of a part. err may be nil for a failed request.
 func (s *scheduler) error(q *part, l *lane, x slice, err error) error {
@@ -388,7 +396,7 @@ func (s *scheduler) error(q *part, l *lane, x slice, err error) error {
 			e.Err = fmt.Errorf("%w: %w", err, x.failure)
 		}
 	}
-	if l != nil && (q.op == opFetchAdd || q.op == opCompareSwap) && !permanent(e.Status) {
+	if l != nil && q.class == atomics && !permanent(e.Status) {
 		e.Err = fmt.Errorf("%w: %w", ErrUncertain, e.Err)
 	}
 	return e
