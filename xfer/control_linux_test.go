@@ -24,6 +24,7 @@ func meetRude(t *testing.T, e *Engine) (*Peer, rude) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { theirs.Close() })
+	theirs.SetDeadline(time.Now().Add(rdmatest.Patience))
 	r := rude{t, theirs}
 	met := make(chan *Peer)
 	go func() {
@@ -127,4 +128,30 @@ func TestPeerThatDoesNotAnswer(t *testing.T) {
 	if err := b.Wait(ctx); !errors.Is(err, ErrPeerLost) {
 		t.Errorf("the peer doesn't answer: %v", err)
 	}
+}
+
+// A peer has its place before the program is asked about it.
+func TestPlaceBeforeAdmit(t *testing.T) {
+	asked, answer := make(chan bool), make(chan bool)
+	e, _ := rudeEngine(t, Options{MaxPeers: 1, Admit: func(*Peer) error {
+		asked <- true
+		<-answer
+		return nil
+	}})
+	met := make(chan *Peer)
+	go func() {
+		p, _ := meetRude(t, e)
+		met <- p
+	}()
+	<-asked
+	ours, theirs := net.Pipe()
+	theirs.SetDeadline(time.Now().Add(rdmatest.Patience))
+	go e.accept(ours)
+	second := rude{t, theirs}
+	rdmatest.Check(t, second.say(&message{Kind: hello, Version: version, Engine: rudeID[:], Rails: []railInfo{{"x", true, true}}, Notifications: 8}))
+	if m := second.hear(); m.Kind != bye || !errors.Is(m.failure(), ErrDenied) {
+		t.Errorf("a second peer was answered with %+v", m)
+	}
+	close(answer)
+	rdmatest.Check(t, (<-met).Close())
 }

@@ -35,8 +35,11 @@ type Engine struct {
 	grants    map[uint64]*Grant
 	lastGrant uint64
 	peers     map[*Peer]bool
+	places    int // that peers have, which have dialed: see MaxPeers
 	listeners map[*Listener]bool
 	closing   sync.Mutex // held by Close
+
+	opening chan struct{} // has a token for each connection that isn't a peer's yet
 
 	notified notifications
 }
@@ -68,6 +71,7 @@ func Open(o Options) (*Engine, error) {
 	e.now = e.timeNow
 	rand.Read(e.id[:])
 	e.notified.more = make(chan struct{}, 1)
+	e.opening = make(chan struct{}, maxOpening)
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	if err := e.openRails(); err != nil {
 		return nil, errors.Join(err, e.Close())
@@ -245,26 +249,48 @@ func (e *Engine) dropMemory(m *Memory) {
 	e.mu.Unlock()
 }
 
-// addPeer reports why the engine takes no more peers.
-func (e *Engine) addPeer(p *Peer) error {
+// admit gives a place to a peer that has dialed, unless there is none or the program refuses.
+func (e *Engine) admit(p *Peer) error {
+	if p.dialed != "" {
+		return nil
+	}
+	e.mu.Lock()
+	full := e.places >= e.o.MaxPeers
+	if !full {
+		e.places++
+	}
+	e.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w: there are %d peers, as many as MaxPeers allows", ErrDenied, e.o.MaxPeers)
+	}
+	if e.o.Admit == nil {
+		return nil
+	}
+	if err := e.o.Admit(p); err != nil {
+		e.leavePlace(p)
+		return fmt.Errorf("%w: %w", ErrDenied, err)
+	}
+	return nil
+}
+
+// leavePlace takes back what admit gave.
+func (e *Engine) leavePlace(p *Peer) {
+	if p.dialed == "" {
+		e.mu.Lock()
+		e.places--
+		e.mu.Unlock()
+	}
+}
+
+// addPeer reports false if the engine is closed.
+func (e *Engine) addPeer(p *Peer) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return errClosed
-	}
-	if p.dialed == "" {
-		n := 0
-		for other := range e.peers {
-			if other.dialed == "" {
-				n++
-			}
-		}
-		if n >= e.o.MaxPeers {
-			return fmt.Errorf("%w: there are %d peers, as many as MaxPeers allows", ErrDenied, n)
-		}
+		return false
 	}
 	e.peers[p] = true
-	return nil
+	return true
 }
 
 func (e *Engine) dropPeer(p *Peer) {
@@ -288,8 +314,14 @@ func (e *Engine) timeNow() int64 { return int64(time.Since(e.started)) + 1 }
 type Listener struct {
 	e    *Engine
 	l    net.Listener
+	end  func() // ends closed, once
 	gone chan struct{}
+
+	closed context.Context
 }
+
+// maxOpening is the number of connections that are taken before their hellos. Others wait.
+const maxOpening = 128
 
 // Listen listens for peers on a TCP address. The listener lasts until it or the engine is closed;
 // ctx limits only the call.
@@ -300,6 +332,7 @@ func (e *Engine) Listen(ctx context.Context, addr string) (*Listener, error) {
 		return nil, fmt.Errorf("xfer: %w", err)
 	}
 	l := &Listener{e: e, l: tcp, gone: make(chan struct{})}
+	l.closed, l.end = context.WithCancel(context.Background())
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
@@ -317,6 +350,7 @@ func (l *Listener) Addr() net.Addr { return l.l.Addr() }
 
 // Close stops listening. The peers stay.
 func (l *Listener) Close() error {
+	l.end()
 	l.l.Close()
 	<-l.gone
 	l.e.mu.Lock()
@@ -328,19 +362,28 @@ func (l *Listener) Close() error {
 func (l *Listener) serve() {
 	defer close(l.gone)
 	for {
-		conn, err := l.l.Accept()
-		switch {
-		case err == nil:
-			go l.e.accept(conn)
-		case errors.Is(err, net.ErrClosed):
+		select {
+		case l.e.opening <- struct{}{}:
+		case <-l.closed.Done():
 			return
-		default: // as when there are too many open files
-			l.e.o.Log.Warn("xfer: accept", "err", err)
-			select {
-			case <-l.e.ctx.Done():
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
+		}
+		conn, err := l.l.Accept()
+		if err == nil {
+			go func() {
+				l.e.accept(conn)
+				<-l.e.opening
+			}()
+			continue
+		}
+		<-l.e.opening
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		l.e.o.Log.Warn("xfer: accept", "err", err) // as when there are too many open files
+		select {
+		case <-l.closed.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -271,6 +271,36 @@ func TestRogueClosesWhileOpening(t *testing.T) {
 	}
 }
 
+// What a peer has notified of comes also after it has gone, though a notification before it never
+// will. Its place is free once the program knows.
+func TestRogueLeavesNotifications(t *testing.T) {
+	o := quick
+	o.MaxPeers = 2
+	m := twoEngines(t, 1, o)
+	r := m.rogueDevice(t)
+	note := make([]byte, 16)
+	note[7], note[15] = 2, 77 // the second one, without the first
+	if s := r.try(verbs.SendWR{Opcode: verbs.OpSend, Inline: note}); s != verbs.WCSuccess {
+		t.Errorf("a notification: %v", s)
+	}
+	rdmatest.Check(t, r.Conn.Close())
+	eventually(t, "the rogue is gone", func() bool { return len(m.b.Peers()) == 1 })
+	first := func() map[string]any {
+		r := m.rogue(t)
+		r.send(rogueHello)
+		return rdmatest.Must(r.receive())(t)
+	}
+	if a := first(); a["kind"] != "bye" || !strings.Contains(fmt.Sprint(a["text"]), "MaxPeers") {
+		t.Errorf("with notifications that are not taken: %v", a)
+	}
+	if n := rdmatest.Must(m.b.Notified(patient(t)))(t); n.Tag != 77 {
+		t.Errorf("notification %d", n.Tag)
+	}
+	if a := first(); a["kind"] != "hello" {
+		t.Errorf("all notifications are taken: %v", a)
+	}
+}
+
 // With TLS, both sides know each other, and others are refused. Admit refuses, too, and MaxPeers.
 func TestAdmission(t *testing.T) {
 	n := verbstest.New(t)

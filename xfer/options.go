@@ -17,10 +17,13 @@ type Options struct {
 	// has the dialed host's name. Peer.TLS returns what both sides have agreed on.
 	TLS *tls.Config
 
-	// Admit decides about each peer that dials this engine; an error refuses it. Nil admits all.
+	// Admit decides about each peer that dials this engine; an error refuses it. Nil admits all. It
+	// must not panic, and may call only the Peer's methods Addr and TLS: the rest of it is not made
+	// yet. A peer has certificates there only if TLS demands them of clients (tls.Config.ClientAuth).
 	Admit func(*Peer) error
 
-	// MaxPeers limits the peers that have dialed this engine, 1024 by default.
+	// MaxPeers limits the peers that have dialed this engine, 1024 by default. A peer counts from
+	// before Admit until its connection has ended and the program has taken its notifications.
 	MaxPeers int
 
 	// SharedKeys registers a granted piece once for all peers, and not once for each. Peers must

@@ -50,6 +50,7 @@ type Peer struct {
 	// Of the peer's notifications, under mu.
 	untaken  int            // that the program has not taken
 	taken    int            // since the last credit
+	left     bool           // the connection has ended, and there will be no more
 	nextNote uint64         // the number of the next one to deliver
 	early    [untaken]early // those after it, by their numbers modulo untaken
 
@@ -144,21 +145,21 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 		p.liveness = min(p.liveness, time.Duration(m.Liveness)*time.Millisecond)
 	}
 	p.scheduler.init(p, m.Notifications)
-	if dialed == "" && e.o.Admit != nil {
-		if err := e.o.Admit(p); err != nil {
-			return refuse(fmt.Errorf("%w: %w", ErrDenied, err))
-		}
+	if err := e.admit(p); err != nil {
+		return refuse(err)
 	}
 	if p.domain = e.shared; p.domain == nil {
 		if p.domain, err = e.newDomain(); err != nil {
+			e.leavePlace(p)
 			return refuse(err)
 		}
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	if err := e.addPeer(p); err != nil {
+	if !e.addPeer(p) {
 		p.cancel()
 		p.closeDomain()
-		return refuse(err)
+		e.leavePlace(p)
+		return refuse(errClosed)
 	}
 	if dialed == "" {
 		err = p.write(me)
@@ -478,8 +479,27 @@ func (p *Peer) cleanUp() {
 		}
 	}
 	p.closeDomain()
+	p.leave()
 	p.e.dropPeer(p)
 	close(p.gone)
+}
+
+// leave delivers the notifications that have arrived, without those between them that will never come,
+// and gives the peer's place to another one, once the program has taken all.
+func (p *Peer) leave() {
+	p.mu.Lock()
+	for i := range uint64(untaken) {
+		if x := p.early[(p.nextNote+i)%untaken]; x.here && !x.skipped {
+			p.untaken++
+			p.e.notified.add(Notification{p, x.tag})
+		}
+	}
+	p.left = true
+	last := p.untaken == 0
+	p.mu.Unlock()
+	if last {
+		p.e.leavePlace(p)
+	}
 }
 
 func (p *Peer) closeDomain() {
@@ -496,7 +516,11 @@ func (p *Peer) consumed() {
 	p.mu.Lock()
 	p.untaken--
 	p.taken++
+	last := p.left && p.untaken == 0
 	p.mu.Unlock()
+	if last {
+		p.e.leavePlace(p)
+	}
 	p.giveCredit()
 }
 
@@ -524,7 +548,7 @@ type early struct {
 func (p *Peer) notified(number, tag uint64, skipped bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if number-p.nextNote >= uint64(untaken-p.untaken) || p.early[number%untaken].here {
+	if p.left || number-p.nextNote >= uint64(untaken-p.untaken) || p.early[number%untaken].here {
 		return fmt.Errorf("the peer has sent notification %d, after %d, of which %d were not taken", number, p.nextNote-1, p.untaken)
 	}
 	p.early[number%untaken] = early{true, skipped, tag}
