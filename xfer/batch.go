@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -14,22 +13,24 @@ import (
 // empty. Its methods add operations, which Peer.Start begins. Once it is over, it may be started
 // again, as it is, or after Reset with other operations; that allocates nothing.
 //
-// A Batch must not be copied, changed or started while it runs. Wait and Cancel may then be called by
-// any goroutine.
+// A Batch must not be copied, changed or started while it runs. Its other methods may be called by any
+// goroutine.
 type Batch struct {
 	// OnDone, if not nil, is called when the batch is over, in place of Wait and Done, by a
 	// goroutine of the engine: it must not wait. It may start the batch again.
 	OnDone func(*Batch)
 
+	// mu is locked before that of the scheduler.
+	mu      sync.Mutex
+	running bool
+	done    chan struct{} // holds a token once the batch is over
+	s       *scheduler    // of the last Start
+
 	parts []part
 	note  part // the notification
 	noted bool // there is one
 
-	running atomic.Bool
-	done    chan struct{} // holds a token once the batch is over
-
 	// Under the scheduler's lock while the batch runs.
-	s        *scheduler
 	open     int // parts that are not all handed out, and slices that are
 	finished int64
 	total    int64
@@ -122,69 +123,115 @@ func (b *Batch) Err() error { return b.err }
 
 // Done returns a channel from which one value can be received when the batch is over. Its memory is
 // then the program's again. Wait leaves the value there. Done is nil before the first Start.
-func (b *Batch) Done() <-chan struct{} { return b.done }
+func (b *Batch) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.done
+}
 
 // Wait waits until the batch is over, and returns nil if everything in it was done, or else an error
-// that wraps an *Error. If ctx ends first, Wait returns a *PendingError, and the batch goes on.
+// that wraps an *Error. If ctx ends first, Wait returns a *PendingError, and the batch goes on. If
+// another goroutine starts the batch again meanwhile, Wait may wait for that, too.
 func (b *Batch) Wait(ctx context.Context) error {
-	if b.done == nil {
+	done := b.Done()
+	if done == nil {
 		return invalid("Wait for a batch that was never started")
 	}
-	select {
-	case <-b.done:
-		return b.result()
-	default:
-	}
-	select {
-	case <-b.done:
-		return b.result()
-	case <-ctx.Done():
-		b.s.mu.Lock()
-		defer b.s.mu.Unlock()
-		return &PendingError{Done: b.finished, Total: b.total, Err: ctx.Err()}
+	for {
+		if err, over := b.result(); over {
+			return err
+		}
+		select {
+		case <-done: // result puts it back, or the batch has been started again
+		case <-ctx.Done():
+			return b.pending(ctx.Err())
+		}
 	}
 }
 
-// result returns the batch's error, and leaves the token of Done.
-func (b *Batch) result() error {
-	err := b.err
+// result returns the error of a batch that is over, and leaves the token of Done.
+func (b *Batch) result() (err error, over bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running {
+		return nil, false
+	}
+	b.leaveToken()
+	return b.err, true
+}
+
+// leaveToken makes Done's channel hold its token.
+func (b *Batch) leaveToken() {
 	select {
 	case b.done <- struct{}{}:
 	default:
 	}
-	return err
+}
+
+// pending returns the error of a wait that ends, perhaps before the batch.
+func (b *Batch) pending(err error) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.running {
+		b.leaveToken()
+		return b.err
+	}
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	return &PendingError{Done: b.finished, Total: b.total, Err: err}
+}
+
+// end ends a run of the batch.
+func (b *Batch) end() {
+	b.mu.Lock()
+	b.running = false
+	onDone := b.OnDone
+	if onDone == nil {
+		b.leaveToken()
+	}
+	b.mu.Unlock()
+	if onDone != nil {
+		onDone(b)
+	}
 }
 
 // Cancel takes back what no device has begun. The batch is over soon, with an error that matches
 // ErrCanceled, unless it was over before.
 func (b *Batch) Cancel() {
-	if !b.running.Load() {
+	b.mu.Lock()
+	s := b.s
+	if !b.running {
+		b.mu.Unlock()
 		return
 	}
-	b.s.mu.Lock()
-	if b.running.Load() && b.err == nil && b.open > 0 {
-		b.s.fail(b, fmt.Errorf("xfer: %w, with %d of %d bytes done", ErrCanceled, b.finished, b.total))
+	s.mu.Lock()
+	if b.err == nil && b.open > 0 {
+		s.fail(b, fmt.Errorf("xfer: %w, with %d of %d bytes done", ErrCanceled, b.finished, b.total))
 	}
-	b.s.unlock()
+	s.mu.Unlock()
+	b.mu.Unlock() // before the end of the batch is told
+	s.mu.Lock()
+	s.leave()
 }
 
 // Start begins the batch's operations, and returns at once. An error says that the batch is
 // invalid, and nothing was begun. The memory of the batch must not be closed before it is over, and
 // what is read and written must not be touched.
 func (p *Peer) Start(b *Batch) error {
-	if !b.running.CompareAndSwap(false, true) {
-		return fmt.Errorf("xfer: start: %w by the batch, which is running", verbs.ErrBusy)
-	}
 	if err := p.prepare(b); err != nil {
-		b.running.Store(false)
 		return err
 	}
 	p.scheduler.start(b)
 	return nil
 }
 
-// prepare checks the batch, and counts its uses of memory.
+// prepare checks the batch, counts its uses of memory, and notes that it runs.
 func (p *Peer) prepare(b *Batch) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running {
+		return fmt.Errorf("xfer: start: %w by the batch, which is running", verbs.ErrBusy)
+	}
 	if b.done == nil {
 		b.done = make(chan struct{}, 1)
 	}
@@ -192,7 +239,8 @@ func (p *Peer) prepare(b *Batch) error {
 	case <-b.done:
 	default:
 	}
-	b.open, b.finished, b.total, b.err, b.told, b.next = 0, 0, 0, nil, false, nil
+	// One is open until start has queued all.
+	b.open, b.finished, b.total, b.err, b.told, b.next = 1, 0, 0, nil, false, nil
 	for i := range b.parts {
 		q := &b.parts[i]
 		err := p.checkPart(q)
@@ -201,7 +249,8 @@ func (p *Peer) prepare(b *Batch) error {
 		}
 		if err != nil {
 			unuse(b.parts[:i])
-			return fmt.Errorf("xfer: %v, operation %d of a batch: %w", q.op, i, err)
+			b.err = fmt.Errorf("xfer: %v, operation %d of a batch: %w", q.op, i, err)
+			return b.err
 		}
 		q.b, q.att, q.handed, q.next = b, nil, 0, nil
 		switch q.class = bulk; {
@@ -214,6 +263,7 @@ func (p *Peer) prepare(b *Batch) error {
 	}
 	b.note.number = 0
 	b.note.b, b.note.next, b.note.class = b, nil, small
+	b.running, b.s = true, &p.scheduler
 	return nil
 }
 
@@ -273,16 +323,12 @@ func (p *Peer) Do(ctx context.Context, b *Batch) error {
 	if err := p.Start(b); err != nil {
 		return err
 	}
-	select {
-	case <-b.done:
-		return b.result()
-	case <-ctx.Done():
-	}
-	b.Cancel()
-	<-b.done
-	err := b.result()
-	if errors.Is(err, ErrCanceled) {
-		return fmt.Errorf("%w: %w", err, ctx.Err())
+	err := b.Wait(ctx)
+	if _, pending := err.(*PendingError); pending {
+		b.Cancel()
+		if err = b.Wait(context.Background()); errors.Is(err, ErrCanceled) {
+			err = fmt.Errorf("%w: %w", err, ctx.Err())
+		}
 	}
 	return err
 }

@@ -26,7 +26,7 @@ type Peer struct {
 
 	ctx    context.Context // ends with the control connection
 	cancel context.CancelFunc
-	ended  chan struct{} // closed after ctx has ended, and all reads and writes of conn
+	over   chan struct{} // closed after ctx has ended, and all reads and writes of conn
 	heard  chan struct{} // closed when nothing is read any more
 	out    chan *message // to be written
 	gone   chan struct{} // closed when all has been cleaned up
@@ -111,7 +111,7 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(past) })
 	defer stop()
 	p := &Peer{
-		e: e, conn: conn, dialed: dialed, ended: make(chan struct{}), heard: make(chan struct{}), out: make(chan *message, maxOut), gone: make(chan struct{}), news: make(chan struct{}, 1), calling: make(chan struct{}, maxCalls),
+		e: e, conn: conn, dialed: dialed, over: make(chan struct{}), heard: make(chan struct{}), out: make(chan *message, maxOut), gone: make(chan struct{}), news: make(chan struct{}, 1), calling: make(chan struct{}, maxCalls),
 		nextNote: 1, calls: make(map[uint64]chan *message), grants: make(map[*Grant]bool), targets: make(map[uint32]*target),
 	}
 	me := &message{Kind: hello, Version: version, Engine: e.id[:], Notifications: untaken, Liveness: e.o.Liveness.Milliseconds()}
@@ -230,7 +230,7 @@ func (p *Peer) end(err error) {
 		p.e.o.Log.Info("xfer: peer", "peer", p.Addr(), "err", err)
 		p.cancel()
 		p.conn.SetDeadline(past)
-		close(p.ended)
+		close(p.over)
 	}
 }
 
@@ -264,7 +264,7 @@ func (p *Peer) send() {
 				p.end(err)
 				return
 			}
-		case <-p.ended:
+		case <-p.over:
 			p.conn.SetWriteDeadline(time.Now().Add(time.Second))
 			p.write(&message{Kind: bye})
 			return
@@ -479,14 +479,14 @@ func (p *Peer) cleanUp() {
 		}
 	}
 	p.closeDomain()
-	p.leave()
+	p.depart()
 	p.e.dropPeer(p)
 	close(p.gone)
 }
 
-// leave delivers the notifications that have arrived, without those between them that will never come,
+// depart delivers the notifications that have arrived, without those between them that will never come,
 // and gives the peer's place to another one, once the program has taken all.
-func (p *Peer) leave() {
+func (p *Peer) depart() {
 	p.mu.Lock()
 	for i := range uint64(untaken) {
 		if x := p.early[(p.nextNote+i)%untaken]; x.here && !x.skipped {

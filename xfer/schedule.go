@@ -86,26 +86,34 @@ func (s *scheduler) unlock() {
 	list := s.ended
 	s.ended = nil
 	s.mu.Unlock()
+	tell(list)
+}
+
+// leave is unlock for a goroutine of the program's. OnDone may start a batch again, and must not be
+// called by the call that has started it.
+func (s *scheduler) leave() {
+	list := s.ended
+	s.ended = nil
+	s.mu.Unlock()
+	if list != nil {
+		go tell(list)
+	}
+}
+
+func tell(list *Batch) {
 	for list != nil {
 		b := list
 		list, b.next = b.next, nil
-		b.running.Store(false)
-		if b.OnDone != nil {
-			b.OnDone(b)
-		} else {
-			b.done <- struct{}{}
-		}
+		b.end()
 	}
 }
 
 // start queues the parts of a batch.
 func (s *scheduler) start(b *Batch) {
 	s.mu.Lock()
-	b.s = s
 	if s.stopped == nil && !s.begun {
 		s.begin()
 	}
-	b.open = 1 // until all are queued
 	for i := range b.parts {
 		q := &b.parts[i]
 		if q.n == 0 || b.err != nil {
@@ -125,7 +133,7 @@ func (s *scheduler) start(b *Batch) {
 	}
 	s.settle(b)
 	s.dispatch()
-	s.unlock()
+	s.leave()
 }
 
 // settle counts that something of a batch is over. When all is, the notification comes, and then the

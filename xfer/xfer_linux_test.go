@@ -371,6 +371,14 @@ func TestOnDone(t *testing.T) {
 	}
 	var empty xfer.Batch
 	rdmatest.Check(t, m.peer.Do(t.Context(), &empty))
+	var wrong xfer.Batch
+	wrong.Write(xfer.Remote{}, mine.All())
+	if err := m.peer.Start(&wrong); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("an invalid batch: %v", err)
+	}
+	if err := wrong.Wait(t.Context()); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("a batch that could not be started: %v", err)
+	}
 	if err := new(xfer.Batch).Wait(t.Context()); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("a batch that was never started: %v", err)
 	}
