@@ -155,3 +155,22 @@ func TestPlaceBeforeAdmit(t *testing.T) {
 	close(answer)
 	rdmatest.Check(t, (<-met).Close())
 }
+
+// Memory with many grants is closed at once, though a peer that has used them all doesn't answer.
+func TestCloseMemoryAtOnce(t *testing.T) {
+	e, g := rudeEngine(t, Options{})
+	p, r := meetRude(t, e)
+	m := g.piece.mem
+	for range 200 {
+		rdmatest.Check(t, r.say(rdmatest.Must(m.All().Grant(GrantOptions{Access: Read}))(t).request()))
+		if a := r.hear(); a.Length != 4096 {
+			t.Fatalf("attached: %+v", a)
+		}
+	}
+	began := time.Now()
+	rdmatest.Check(t, m.Close())
+	if took := time.Since(began); took > rdmatest.Patience { // a second for each grant
+		t.Errorf("it took %v", took)
+	}
+	rdmatest.Check(t, p.Close())
+}

@@ -65,6 +65,10 @@
 //   - [ErrNoRail], if no rail has reached the peer for [Options.Patience];
 //   - [ErrUncertain], in addition, if an atomic operation may have been carried out.
 //
+// ErrPeerLost says nothing of when the peer has noticed. Until it has, what was in flight may still
+// arrive there, even after a new connection was made to it. The peer notices a closed TCP connection at
+// once, and a silent one after its [Options.Liveness].
+//
 // After an error, some of the batch's operations may have been carried out, and others in part or
 // not at all.
 //
@@ -81,7 +85,8 @@
 // Peers talk to each other over a TCP connection, with TLS if [Options.TLS] is set. It carries
 // addresses, keys and signs of life, but no data. A Remote has a secret of 128 bits, and is as good
 // as the right to use the memory: send it only to those who may. [GrantOptions.Allow] restricts it
-// to some peers.
+// to some peers. Who a peer is, only TLS says: the engine that a Remote or a connection names is not
+// proven.
 //
 // Keys never leave the control connection. When a peer first uses a Remote, its owner checks the
 // secret, and registers the granted piece for this peer alone: in a protection domain that only the

@@ -19,6 +19,7 @@ import (
 type Engine struct {
 	o       Options
 	id      engineID
+	key     [32]byte // from which the grants' secrets are made
 	rails   []*rail
 	atomic  int // the rail that carries out all atomic operations, or -1
 	leftOut []LeftOut
@@ -70,6 +71,7 @@ func Open(o Options) (*Engine, error) {
 	}
 	e.now = e.timeNow
 	rand.Read(e.id[:])
+	rand.Read(e.key[:])
 	e.notified.more = make(chan struct{}, 1)
 	e.opening = make(chan struct{}, maxOpening)
 	e.ctx, e.cancel = context.WithCancel(context.Background())

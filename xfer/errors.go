@@ -47,7 +47,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// A PendingError is the error of a wait that ended before the batch. The batch goes on.
+// A PendingError is the error of a wait that ended before the batch. The batch goes on: the numbers are
+// those of the moment in which the wait ended.
 type PendingError struct {
 	Done  int64 // bytes that were read and written
 	Total int64 // bytes in the batch: the other ones may still be read or written

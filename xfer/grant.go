@@ -2,11 +2,14 @@ package xfer
 
 import (
 	"context"
-	"crypto/rand"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -15,7 +18,7 @@ import (
 // GrantOptions are the arguments of Piece.Grant.
 type GrantOptions struct {
 	Access  Access           // what peers may do: Read, Write, Atomic
-	Allow   func(*Peer) bool // decides about each peer that has the Remote; nil allows all. It must not wait
+	Allow   func(*Peer) bool // decides about each peer that has the Remote; nil allows all. It must not wait or panic
 	Expires time.Time        // when the grant is revoked; the zero Time is never
 }
 
@@ -28,9 +31,10 @@ type Grant struct {
 	secret secret
 	expiry *time.Timer // or nil
 
+	revoked atomic.Bool // registrations that wait for mu are refused from then on
+
 	// mu also makes Revoke wait for a registration that is being made.
 	mu       sync.Mutex
-	revoked  bool
 	revoking chan struct{}           // closed when revoked and all peers were asked
 	uses     map[*domain][]*verbs.MR // by rail; nil where the rail was lost
 	peers    map[*Peer]bool          // that have the keys
@@ -49,7 +53,6 @@ func (p Piece) Grant(o GrantOptions) (*Grant, error) {
 		return nil, fmt.Errorf("xfer: grant: %w: no device has atomic operations", verbs.ErrNotSupported)
 	}
 	g := &Grant{e: p.mem.e, piece: p, o: o, revoking: make(chan struct{}), uses: make(map[*domain][]*verbs.MR), peers: make(map[*Peer]bool)}
-	rand.Read(g.secret[:])
 	m := p.mem
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,6 +63,7 @@ func (p Piece) Grant(o GrantOptions) (*Grant, error) {
 	g.e.mu.Lock()
 	g.e.lastGrant++
 	g.id = g.e.lastGrant
+	g.secret = g.e.secretOf(g.id)
 	g.e.grants[g.id] = g
 	g.e.mu.Unlock()
 	if !o.Expires.IsZero() {
@@ -68,11 +72,25 @@ func (p Piece) Grant(o GrantOptions) (*Grant, error) {
 		g.expiry = time.AfterFunc(time.Until(o.Expires), func() {
 			if err := g.Revoke(g.e.ctx); err != nil {
 				g.e.o.Log.Error("xfer: revoke an expired grant", "grant", g.id, "err", err)
+				g.mu.Lock()
+				g.expiry.Reset(time.Second) // try again
+				g.mu.Unlock()
 			}
 		})
 	}
 	return g, nil
 }
+
+// secretOf returns the secret of a grant, which the engine also knows when the grant is gone.
+func (e *Engine) secretOf(grant uint64) (s secret) {
+	h := hmac.New(sha256.New, e.key[:])
+	h.Write(binary.BigEndian.AppendUint64(nil, grant))
+	copy(s[:], h.Sum(nil))
+	return s
+}
+
+// expired reports whether the grant's time is over.
+func (g *Grant) expired() bool { return !g.o.Expires.IsZero() && !time.Now().Before(g.o.Expires) }
 
 // Remote returns what a peer needs to use the memory. It has the grant's secret.
 func (g *Grant) Remote() Remote {
@@ -87,9 +105,8 @@ const grace = time.Second
 // returns nil, no peer can reach the memory by this grant. If the memory can't be deregistered, it
 // returns the error, and may be called again. Revoking a revoked grant does nothing.
 func (g *Grant) Revoke(ctx context.Context) error {
+	first := g.revoked.CompareAndSwap(false, true)
 	g.mu.Lock()
-	first := !g.revoked
-	g.revoked = true
 	peers := keys(g.peers)
 	g.mu.Unlock()
 	if first {
@@ -164,19 +181,20 @@ func (g *Grant) forget(p *Peer) error {
 func (e *Engine) attach(p *Peer, m *message) (*message, error) {
 	e.mu.Lock()
 	g := e.grants[m.Grant]
-	past := m.Grant <= e.lastGrant
+	made := m.Grant != 0 && m.Grant <= e.lastGrant
 	e.mu.Unlock()
+	secret := e.secretOf(m.Grant)
 	switch {
-	case g == nil && past:
-		return nil, ErrRevoked
-	case g == nil || subtle.ConstantTimeCompare(g.secret[:], m.Secret) == 0:
+	case !made || subtle.ConstantTimeCompare(secret[:], m.Secret) == 0:
 		return nil, fmt.Errorf("%w: there is no such grant", ErrDenied)
+	case g == nil || g.expired():
+		return nil, ErrRevoked
 	case g.o.Allow != nil && !g.o.Allow(p):
 		return nil, fmt.Errorf("%w: the grant is not for this peer", ErrDenied)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.revoked {
+	if g.revoked.Load() {
 		return nil, ErrRevoked
 	}
 	mrs := g.uses[p.domain]

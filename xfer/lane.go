@@ -240,7 +240,11 @@ func (s *scheduler) pick(prefer, attempt int) (int, error) {
 // join connects the link's queue pair to a new target, and proves the path there.
 func (l *lane) join(k *link) error {
 	p := l.s.p
-	me, err := k.qp.Endpoint(l.rail.gid)
+	gid, err := l.rail.gid()
+	if err != nil {
+		return err
+	}
+	me, err := k.qp.Endpoint(gid)
 	if err != nil {
 		return err
 	}

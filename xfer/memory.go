@@ -3,6 +3,7 @@ package xfer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -77,13 +78,14 @@ func (e *Engine) register(n int, buf []byte, access verbs.AccessFlags) (*Memory,
 
 var errClosed = fmt.Errorf("xfer: %w", verbs.ErrClosed)
 
-// deregister closes the MRs, that with the memory last.
+// deregister closes the MRs, that with the memory last, and only if the others are closed.
 func (m *Memory) deregister() error {
-	var errs []error
-	for i := len(m.mrs) - 1; i >= 0; i-- {
-		errs = append(errs, m.mrs[i].Close())
+	for _, mr := range slices.Backward(m.mrs) {
+		if err := mr.Close(); err != nil {
+			return err
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Close revokes the memory's grants and deregisters it. It returns an error that matches
@@ -95,15 +97,16 @@ func (m *Memory) Close() error {
 		return fmt.Errorf("xfer: close memory: %w by %d parts of batches", verbs.ErrBusy, m.uses)
 	}
 	m.closed = true
-	var grants []*Grant
-	for g := range m.grants {
-		grants = append(grants, g)
-	}
+	grants := keys(m.grants)
 	m.mu.Unlock()
-	for _, g := range grants {
-		if err := g.Revoke(m.e.ctx); err != nil {
-			return err
-		}
+	errs := make([]error, len(grants))
+	var all sync.WaitGroup
+	for i, g := range grants {
+		all.Go(func() { errs[i] = g.Revoke(m.e.ctx) })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	if err := m.deregister(); err != nil {
 		return err

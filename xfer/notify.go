@@ -17,7 +17,8 @@ type Notification struct {
 // written, and the results of the batch's atomic operations, are in memory when Notified returns.
 //
 // A program that peers notify must call Notified: each peer can have 1024 notifications that were
-// not taken, and its further batches with a notification then wait.
+// not taken, and its further batches with a notification then wait. Those of a peer that has gone
+// still come. If one of its notifications was lost with it, those after that may come or not.
 func (e *Engine) Notified(ctx context.Context) (Notification, error) {
 	q := &e.notified
 	for {

@@ -19,15 +19,16 @@ type rail struct {
 	name  string
 	dev   *verbs.Device
 	port  int
-	gid   verbs.GIDEntry
 
-	atomic bool      // the device has atomic operations
+	atomic bool // the device has atomic operations
+	maxCQE int
 	pd     *verbs.PD // of the engine's own memory, and of the queue pairs that use it
 	cq     *verbs.CQ
 
 	up      atomic.Bool   // the port is active
 	changes atomic.Uint32 // of up
 	gone    atomic.Bool   // the device was removed, or can't be polled
+	telling sync.Mutex    // held to change up
 
 	mu       sync.Mutex
 	ends     map[uint32]completer
@@ -60,7 +61,7 @@ func (r *rail) open() error {
 	if err != nil {
 		return err
 	}
-	r.atomic = device.AtomicCap != verbs.AtomicNone
+	r.atomic, r.maxCQE = device.AtomicCap != verbs.AtomicNone, device.MaxCQE
 	attr, err := r.dev.QueryPort(r.port)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (r *rail) open() error {
 		return fmt.Errorf("the port is %v", attr.State)
 	}
 	r.up.Store(true)
-	if r.gid, err = r.dev.FindGID(verbs.GIDSelector{Port: r.port}); err != nil {
+	if _, err = r.gid(); err != nil {
 		return err
 	}
 	if r.pd, err = r.dev.AllocPD(); err != nil {
@@ -86,11 +87,18 @@ func (r *rail) open() error {
 	return qp.Close()
 }
 
+// gid returns the GID for a new queue pair. It changes with the port's addresses.
+func (r *rail) gid() (verbs.GIDEntry, error) {
+	return r.dev.FindGID(verbs.GIDSelector{Port: r.port})
+}
+
 // close closes the device and all that is on it.
 func (r *rail) close() error {
-	err := r.dev.Close()
+	if err := r.dev.Close(); err != nil {
+		return err // its goroutines go on
+	}
 	r.running.Wait()
-	return err
+	return nil
 }
 
 // lost reports whether the device is gone.
@@ -101,7 +109,7 @@ func (r *rail) enter(c completer, completions int) (uint32, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if need := r.reserved + completions; need > r.cq.MaxCQE() {
-		if err := r.cq.Resize(2 * need); err != nil {
+		if err := r.cq.Resize(max(need, min(2*need, r.maxCQE))); err != nil {
 			return 0, err
 		}
 	}
@@ -196,8 +204,11 @@ func (r *rail) watch() {
 	}
 }
 
-// setUp notes the port's state, and tells the peers.
+// setUp notes the port's state, and tells the peers. A rail that is given up stays down.
 func (r *rail) setUp(up bool) {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	up = up && !r.lost()
 	if r.up.Swap(up) == up {
 		return
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 )
@@ -90,6 +91,9 @@ func (r Remote) Slice(off, n int) Remote {
 func (r Remote) String() string {
 	return fmt.Sprintf("%d bytes at %d of grant %d of engine %x (%v)", r.n, r.off, r.grant, r.engine[:4], r.access)
 }
+
+// LogValue returns String: package log/slog would otherwise log the secret.
+func (r Remote) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
 // valid reports whether the numbers are those of memory.
 func (r *Remote) valid() bool {

@@ -82,7 +82,11 @@ func (t *target) open(peer *verbs.Endpoint) (*verbs.Endpoint, error) {
 	if t.wr, err = t.rail.enter(t, receives+1); err != nil {
 		return nil, err
 	}
-	me, err := qp.Endpoint(t.rail.gid)
+	gid, err := t.rail.gid()
+	if err != nil {
+		return nil, err
+	}
+	me, err := qp.Endpoint(gid)
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"syscall"
@@ -245,6 +247,11 @@ func TestRefused(t *testing.T) {
 	if err := back.UnmarshalBinary(b[1:]); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("a short Remote: %v", err)
 	}
+	logged := new(strings.Builder)
+	slog.New(slog.NewJSONHandler(logged, nil)).Info("granted", "remote", remote)
+	if secret := hex.EncodeToString(b[26:42]); strings.Contains(logged.String(), secret) || !strings.Contains(logged.String(), "of grant 1") {
+		t.Errorf("a log has %s", logged)
+	}
 }
 
 // Grants may be for some peers, for a time, and for some access of some memory.
@@ -265,6 +272,14 @@ func TestGrants(t *testing.T) {
 		if err = m.peer.Write(ctx, g.Remote(), mine.All()); err != nil && !errors.Is(err, xfer.ErrRevoked) {
 			t.Errorf("an expired grant: %v", err)
 		}
+	}
+	// An old grant's number is of no use without its secret.
+	b := rdmatest.Must(g.Remote().MarshalBinary())(t)
+	var forged xfer.Remote
+	b[26]++
+	rdmatest.Check(t, forged.UnmarshalBinary(b))
+	if err := m.peer.Write(ctx, forged, mine.All()); !errors.Is(err, xfer.ErrDenied) {
+		t.Errorf("a revoked grant with a forged secret: %v", err)
 	}
 	if _, err := theirs.All().Grant(xfer.GrantOptions{}); !errors.Is(err, verbs.ErrInvalid) {
 		t.Errorf("no access: %v", err)
