@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -20,7 +21,11 @@ type rude struct {
 
 var rudeID = engineID{1}
 
-func meetRude(t *testing.T, e *Engine) (*Peer, rude) {
+func rudeHello(liveness int64) *message {
+	return &message{Kind: hello, Version: version, Engine: rudeID[:], Rails: []railInfo{{"x", true, true}}, Notifications: 8, Liveness: liveness}
+}
+
+func meetRude(t *testing.T, e *Engine, liveness int64) (*Peer, rude) {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	t.Cleanup(func() { theirs.Close() })
@@ -34,7 +39,7 @@ func meetRude(t *testing.T, e *Engine) (*Peer, rude) {
 		}
 		met <- p
 	}()
-	r.say(&message{Kind: hello, Version: version, Engine: rudeID[:], Rails: []railInfo{{"x", true, true}}, Notifications: 8})
+	r.say(rudeHello(liveness))
 	r.hear()
 	return <-met, r
 }
@@ -70,7 +75,7 @@ func (g *Grant) request() *message {
 // those that close it.
 func TestPeerThatDoesNotRead(t *testing.T) {
 	e, g := rudeEngine(t, Options{Liveness: time.Hour})
-	p, r := meetRude(t, e)
+	p, r := meetRude(t, e, 0)
 	rdmatest.Check(t, r.say(g.request()))
 	if a := r.hear(); a.Length != 4096 {
 		t.Fatalf("attached: %+v", a)
@@ -82,7 +87,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 		t.Error("the grant is in use after Revoke")
 	}
 	rdmatest.Check(t, p.Close())
-	p, r = meetRude(t, e)
+	p, r = meetRude(t, e, 0)
 	rdmatest.Check(t, r.say(g.request()))
 	rdmatest.Check(t, e.Close())
 	<-p.Done()
@@ -91,7 +96,7 @@ func TestPeerThatDoesNotRead(t *testing.T) {
 // A peer that asks and doesn't read the answers is lost, before they fill the memory.
 func TestPeerThatFloods(t *testing.T) {
 	e, g := rudeEngine(t, Options{Liveness: time.Hour})
-	p, r := meetRude(t, e)
+	p, r := meetRude(t, e, 0)
 	n := 0
 	for r.say(g.request()) == nil {
 		if n++; n > 10*(maxOut+maxServing) {
@@ -107,7 +112,7 @@ func TestPeerThatFloods(t *testing.T) {
 // A peer that gives signs of life, but no answers, is lost.
 func TestPeerThatDoesNotAnswer(t *testing.T) {
 	e, _ := rudeEngine(t, Options{Liveness: time.Second, Patience: time.Second})
-	p, r := meetRude(t, e)
+	p, r := meetRude(t, e, 0)
 	mine := rdmatest.Must(e.Alloc(8))(t)
 	var b Batch
 	b.Read(mine.All(), Remote{engine: rudeID, grant: 1, access: Read, n: 8})
@@ -140,7 +145,7 @@ func TestPlaceBeforeAdmit(t *testing.T) {
 	}})
 	met := make(chan *Peer)
 	go func() {
-		p, _ := meetRude(t, e)
+		p, _ := meetRude(t, e, 0)
 		met <- p
 	}()
 	<-asked
@@ -148,7 +153,7 @@ func TestPlaceBeforeAdmit(t *testing.T) {
 	theirs.SetDeadline(time.Now().Add(rdmatest.Patience))
 	go e.accept(ours)
 	second := rude{t, theirs}
-	rdmatest.Check(t, second.say(&message{Kind: hello, Version: version, Engine: rudeID[:], Rails: []railInfo{{"x", true, true}}, Notifications: 8}))
+	rdmatest.Check(t, second.say(rudeHello(0)))
 	if m := second.hear(); m.Kind != bye || !errors.Is(m.failure(), ErrDenied) {
 		t.Errorf("a second peer was answered with %+v", m)
 	}
@@ -158,8 +163,8 @@ func TestPlaceBeforeAdmit(t *testing.T) {
 
 // Memory with many grants is closed at once, though a peer that has used them all doesn't answer.
 func TestCloseMemoryAtOnce(t *testing.T) {
-	e, g := rudeEngine(t, Options{})
-	p, r := meetRude(t, e)
+	e, g := rudeEngine(t, Options{Liveness: time.Hour})
+	p, r := meetRude(t, e, 0)
 	m := g.piece.mem
 	for range 200 {
 		rdmatest.Check(t, r.say(rdmatest.Must(m.All().Grant(GrantOptions{Access: Read}))(t).request()))
@@ -173,4 +178,52 @@ func TestCloseMemoryAtOnce(t *testing.T) {
 		t.Errorf("it took %v", took)
 	}
 	rdmatest.Check(t, p.Close())
+}
+
+// Signs of life come as often as the less patient side needs them.
+func TestSignsOfLife(t *testing.T) {
+	e, _ := rudeEngine(t, Options{Liveness: time.Hour})
+	p, r := meetRude(t, e, 40)
+	if m := r.hear(); m.Kind != alive {
+		t.Errorf("a sign of life: %+v", m)
+	}
+	rdmatest.Check(t, p.Close())
+}
+
+// A rail whose device is gone gets no slices, though its links are not broken yet, and stays down.
+func TestGoneRail(t *testing.T) {
+	var addrs []netip.Addr
+	for i := range byte(4) {
+		addrs = append(addrs, netip.AddrFrom4([4]byte{192, 0, 2, 1 + i}))
+	}
+	verbstest.New(t, addrs...)
+	open := func(devices ...string) *Engine {
+		e := rdmatest.Must(Open(Options{Devices: devices, SliceBytes: 4096}))(t)
+		t.Cleanup(func() { rdmatest.Check(t, e.Close()) })
+		return e
+	}
+	a, b := open("vt0", "vt1"), open("vt2", "vt3")
+	l := rdmatest.Must(b.Listen(t.Context(), "127.0.0.1:0"))(t)
+	p := rdmatest.Must(a.Dial(t.Context(), l.Addr().String()))(t)
+	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
+	defer cancel()
+	rdmatest.Check(t, p.Do(ctx, new(Batch)))
+	for up := 0; up < 4 && ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		up = 0
+		for _, l := range p.Stats().Lanes {
+			if l.Up {
+				up++
+			}
+		}
+	}
+	r := a.rails[1]
+	r.gone.Store(true)
+	mine, theirs := rdmatest.Must(a.Alloc(100_000))(t), rdmatest.Must(b.Alloc(100_000))(t)
+	rdmatest.Check(t, mine.mrs[1].Close()) // as it is when the device can't register it
+	mine.mrs[1] = nil
+	rdmatest.Check(t, p.Write(ctx, rdmatest.Must(theirs.All().Grant(GrantOptions{Access: Write}))(t).Remote(), mine.All()))
+	r.setUp(false)
+	if r.setUp(true); r.up.Load() {
+		t.Error("the rail is up again")
+	}
 }

@@ -176,6 +176,27 @@ func TestDeadPath(t *testing.T) {
 	}
 }
 
+// A batch that was canceled with an atomic operation in flight says, too, that it may have been carried
+// out.
+func TestCanceledAndUncertain(t *testing.T) {
+	m := twoEngines(t, 1, quick)
+	remote := grant(t, memory(t, m.b, 50, 2).All(), xfer.Atomic).Remote()
+	ctx := patient(t)
+	m.allUp(t)
+	var b xfer.Batch
+	b.FetchAdd(nil, remote.Slice(0, 8), 1)
+	rdmatest.Check(t, m.peer.Do(ctx, &b))
+	m.net.SetFault(func(r verbstest.Request) verbstest.Fault { return verbstest.Hold() })
+	rdmatest.Check(t, m.peer.Start(&b))
+	b.Cancel()
+	m.net.Device(0).SetPort(false)
+	if err := b.Wait(ctx); !errors.Is(err, xfer.ErrCanceled) || !errors.Is(err, xfer.ErrUncertain) {
+		t.Errorf("canceled in flight: %v", err)
+	}
+	m.net.SetFault(nil)
+	m.net.Device(0).SetPort(true)
+}
+
 // A request that hangs on each link isn't tried for ever.
 func TestHangs(t *testing.T) {
 	o := quick
