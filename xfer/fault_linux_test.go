@@ -197,26 +197,6 @@ func TestCanceledAndUncertain(t *testing.T) {
 	m.net.Device(0).SetPort(true)
 }
 
-// A request that hangs on each link isn't tried for ever.
-func TestHangs(t *testing.T) {
-	o := quick
-	o.Patience = 20 * time.Millisecond
-	m := twoEngines(t, 1, o)
-	mine, theirs := memory(t, m.a, 50, 1), memory(t, m.b, 50, 2)
-	remote := grant(t, theirs.All(), xfer.Read).Remote()
-	m.allUp(t)
-	m.net.SetFault(func(r verbstest.Request) verbstest.Fault {
-		if r.Length == 50 {
-			return verbstest.Hold()
-		}
-		return verbstest.Fault{}
-	})
-	var e *xfer.Error
-	if err := m.peer.Read(patient(t), mine.All(), remote); !errors.As(err, &e) || e.Op != "read" || e.Rail != "vt0/1" {
-		t.Errorf("a request always hangs: %v", err)
-	}
-}
-
 // Requests fail, lose packets, and find no receive. What can be repaired is; what can't be ends with
 // an error that has the completion's status.
 func TestFailures(t *testing.T) {
