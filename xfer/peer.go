@@ -242,6 +242,14 @@ func (p *Peer) lost() error {
 	return ErrPeerLost
 }
 
+// ended returns the error of a call whose context has ended: perhaps because the peer is lost.
+func (p *Peer) ended(ctx context.Context) error {
+	if p.ctx.Err() != nil {
+		return p.lost()
+	}
+	return ctx.Err()
+}
+
 // write writes a message. Only meet and send call it.
 func (p *Peer) write(m *message) (err error) {
 	if p.written, err = appendMessage(p.written[:0], m); err == nil {
@@ -290,7 +298,7 @@ func (p *Peer) call(ctx context.Context, m *message) (*message, error) {
 		select {
 		case p.calling <- struct{}{}:
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, p.ended(ctx)
 		case <-p.ctx.Done():
 			return nil, p.lost()
 		}
@@ -314,7 +322,7 @@ func (p *Peer) call(ctx context.Context, m *message) (*message, error) {
 	case r := <-reply:
 		return r, r.failure()
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, p.ended(ctx)
 	case <-limit.C:
 		p.end(fmt.Errorf("the peer doesn't answer the request %q", string(m.Kind)))
 	case <-p.ctx.Done():
