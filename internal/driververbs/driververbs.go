@@ -1,5 +1,5 @@
-// Package driververbs gives packages for a driver's own verbs, such as mlx5dv, the verbs of package
-// verbs with parts for the driver. Programs can't import it, so it promises them nothing.
+// Package driververbs has the functions of package verbs that the packages for a driver's own
+// verbs need, such as mlx5dv. Programs can't import it, so it promises them nothing.
 package driververbs
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Verbs is what package verbs implements, in driver.go.
+// Verbs has the functions that package verbs implements in driver.go.
 var Verbs = driverapi.Verbs.(interface {
 	// Begin begins a verb on a Device, or on objects of one, which may also be driverapi.Objects.
 	Begin(op string, on ...io.Closer) (*driverapi.Call, error)
@@ -19,13 +19,13 @@ var Verbs = driverapi.Verbs.(interface {
 	// own.
 	Open(info *verbs.DeviceInfo, prepare func(context any) error) (*verbs.Device, error)
 
-	// CreateQP is PD.CreateQP with extra options for the provider.
+	// CreateQP is like PD.CreateQP, with extra options for the provider.
 	CreateQP(op string, pd *verbs.PD, o *verbs.QPOptions, extra any) (*verbs.QP, error)
 
-	// CreateCQ is Device.CreateCQ with extra options for the provider.
+	// CreateCQ is like Device.CreateCQ, with extra options for the provider.
 	CreateCQ(op string, dev *verbs.Device, o *verbs.CQOptions, extra any) (*verbs.CQ, error)
 
-	// RegDmabufMR is PD.RegDmabufMR, but add may add to its command.
+	// RegDmabufMR is like PD.RegDmabufMR, but add may add to its command.
 	RegDmabufMR(op string, pd *verbs.PD, o *verbs.DmabufOptions, add func(ioctl.RegDmabufMr)) (*verbs.MR, error)
 
 	// PostWQE posts a request in the adapter's format to the QP's send queue. It calls the method
@@ -33,8 +33,8 @@ var Verbs = driverapi.Verbs.(interface {
 	PostWQE(qp *verbs.QP, wrid uint64, wqe []byte, errDriver error) error
 })
 
-// Begin is Verbs.Begin for devices whose provider's context is a T. errDriver is the error for other
-// devices.
+// Begin is like Verbs.Begin, for devices whose provider's context is a T. errDriver is the
+// error for other devices.
 func Begin[T any](errDriver error, op string, on ...io.Closer) (*driverapi.Call, error) {
 	call, err := Verbs.Begin(op, on...)
 	if err != nil {

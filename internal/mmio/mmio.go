@@ -11,15 +11,14 @@ import (
 // Supported reports whether the package supports this architecture.
 const Supported = true
 
-// ToDevice orders stores to memory that the device reads: the device sees the
-// stores before the barrier before those after it. Its place is between a queue
-// entry and the doorbell record.
+// ToDevice orders stores to memory that the device reads: the device sees the stores before
+// the barrier first. The barrier belongs between a queue entry and the doorbell record.
 //
 //go:noescape
 func ToDevice()
 
 // FromDevice orders loads: a load after the barrier returns a value at least as new
-// as the loads before it. Its place is between a valid bit, which the device writes
+// as the loads before it. The barrier belongs between a valid bit, which the device writes
 // last, and the rest of an entry.
 //
 //go:noescape
@@ -48,16 +47,16 @@ func Publish(record *uint32, v uint32)
 //go:noescape
 func Doorbell(record *uint32, v uint32, reg *uint64, value uint64)
 
-// DoorbellUncached is Doorbell for a register in uncached memory, which combines no stores:
-// there is nothing to flush.
+// DoorbellUncached is like Doorbell, for a register in uncached memory, which combines no
+// stores: there is nothing to flush.
 //
 //go:noescape
 func DoorbellUncached(record *uint32, v uint32, reg *uint64, value uint64)
 
-// RingLocked and CopyLocked are the second halves of Doorbell and BlueFlame, the
-// stores to a register. They are for a caller that holds a lock. It must have taken
-// the lock after Publish, with an atomic instruction, which is the fence between the
-// two on amd64. They end with FlushWrites, so that the caller may release the lock.
+// RingLocked and CopyLocked are the second halves of Doorbell and BlueFlame, the stores to a
+// register. They are for a caller that holds a lock. The caller must have taken the lock
+// after Publish, with an atomic instruction, which is the fence between the two on amd64.
+// Both end with FlushWrites, so that the caller may release the lock.
 //
 //go:noescape
 func RingLocked(reg *uint64, value uint64)
@@ -72,8 +71,9 @@ type Shared struct {
 	Offset uint32
 }
 
-// TryFlame is BlueFlame to a register that other queues use, too, under its lock. Bell's own Offset
-// isn't used. If the lock isn't free, TryFlame has only written the record, and returns false.
+// TryFlame is like BlueFlame, to a register that other queues use, too, under the register's
+// lock. Bell's own Offset isn't used. If the lock isn't free, TryFlame has only written the
+// record, and returns false.
 //
 //go:noescape
 func TryFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int, shared *Shared) bool
@@ -96,7 +96,7 @@ type Bell struct {
 //go:noescape
 func BlueFlame(bell *Bell, v uint32, entry unsafe.Pointer, blocks int)
 
-// BlueFlame64 and BlueFlame128 are BlueFlame with one block and with two. With one
+// BlueFlame64 and BlueFlame128 are like BlueFlame, with one block and with two. With one
 // argument less, the fences wait for one store less.
 //
 //go:noescape

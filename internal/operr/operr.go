@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// ErrInvalid is the error that invalid arguments match: verbs.ErrInvalid.
+// ErrInvalid matches the errors that report an invalid argument. It is verbs.ErrInvalid.
 var ErrInvalid = errors.New("invalid argument")
 
-// ErrNoDevice is the error for a missing device: verbs.ErrNoDevice.
+// ErrNoDevice matches the errors that report a missing device. It is verbs.ErrNoDevice.
 var ErrNoDevice = errors.New("no such RDMA device")
 
 // Invalid returns an error that gives the reason why an argument is invalid, and matches

@@ -12,9 +12,9 @@ import (
 
 // A waiter reads the word looks times, which takes some microseconds, before it lets
 // another goroutine run on this processor. A lock changes hands many times meanwhile. The
-// first eager reads have no pause between them: most locks come free then. A pause follows
-// each later read. After yields such rounds the waiter sleeps between rounds: the holder of
-// the lock is doing something longer, or isn't running.
+// first eager reads have no pause between them: most locks become free during these. A pause
+// follows each later read. After yields such rounds the waiter sleeps between rounds: the
+// holder of the lock is doing something longer, or isn't running.
 //
 // A pause takes 5 to 150 cycles, depending on the processor.
 const (

@@ -169,7 +169,7 @@ func hold(t *testing.T, f Filter, call func() error) {
 		}
 		ids[i] = n.id
 	}
-	// All of them sleep.
+	// All calls are held.
 	for range 3 {
 		crowd.Round()
 	}

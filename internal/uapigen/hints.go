@@ -1,6 +1,6 @@
 package main
 
-// Facts that are not in the headers.
+// This file has facts that are not in the headers.
 
 // anonymousEnums names enums without a tag, by their first constant.
 var anonymousEnums = map[string]string{

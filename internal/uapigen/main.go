@@ -4,8 +4,8 @@
 // generate, which gets the pinned headers of Debian's package linux-libc-dev with the
 // script headers. gcc compiles them; sizes, offsets and values come from its debug
 // information, so that nothing is typed by hand. Facts that only the kernel's sources have
-// are in kernel.txt, and facts that no C has in hints.go. From both come package uapi's
-// schema, for the decoder and the check of commands, and package ioctl's commands.
+// are in kernel.txt. Facts that no C source has are in hints.go. From both come package
+// uapi's schema, for the decoder and the check of commands, and package ioctl's commands.
 //
 // For a new kernel release: change the release in the scripts, pin the headers in
 // headers-RELEASE.sha256, write kernel.txt from its source tree (of Debian's package

@@ -1,4 +1,5 @@
-// Package version names the version of a program of this module, as the go command recorded it.
+// Package version returns the version of a program of this module, as the go command recorded
+// it.
 package version
 
 import (

@@ -1,13 +1,16 @@
 package event
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // A Kind is the kind of an event.
 type Kind string
 
 const (
 	Control Kind = "control" // a verb that the kernel runs
-	Data    Kind = "data"    // a verb that posts or polls, in the program's own memory
+	Data    Kind = "data"    // a verb that posts or polls, in the program's memory
 	CM      Kind = "cm"      // a command of the connection manager
 	Async   Kind = "event"   // an event was read: of a completion channel, asynchronous, or of the connection manager
 	Map     Kind = "map"     // a device's pages were mapped
@@ -17,7 +20,7 @@ const (
 	Note    Kind = "note"    // a message of ibvtrace, in Why
 )
 
-// An Event is something that a traced program did.
+// An Event is a call of a traced program, or another event of the trace: see Kind.
 type Event struct {
 	Time time.Time // when it began
 	PID  int
@@ -48,7 +51,7 @@ type Event struct {
 	Error    string // libc's words for it
 	// Rejects is the argument that the kernel rejects, if that is known.
 	Rejects string
-	// Why explains a failure, also that of a completion, in terms of verbs. For a Note it
+	// Why explains a failure of the call or of a completion, in terms of verbs. For a Note it
 	// is the text.
 	Why      string
 	Duration time.Duration
@@ -63,6 +66,21 @@ type Event struct {
 
 // Failed reports whether the verb failed.
 func (e *Event) Failed() bool { return e.Errno != "" }
+
+// NoError begins the Why of a verb that fails in programs in which all is well.
+const NoError = "no error: "
+
+// Harmless reports whether a failure is none of the program: the verb fails where all is well, or
+// the kernel restarts it after a signal.
+func (e *Event) Harmless() bool {
+	return strings.HasPrefix(e.Why, NoError) || strings.HasPrefix(e.Errno, "ERESTART")
+}
+
+// Wrong reports whether the verb failed or returned a failed completion, and not harmlessly.
+func (e *Event) Wrong() bool {
+	_, broken := e.Broken()
+	return (e.Failed() || broken > 0) && !e.Harmless()
+}
 
 // Broken returns the status of the first failed completion that the verb returned, or "",
 // and the number of failed completions.
