@@ -36,9 +36,9 @@ type adapter interface {
 	Describe() driverapi.EFADevice
 }
 
-var errDriver = fmt.Errorf("%w: it is no efa device", verbs.ErrNotSupported)
+var errDriver = fmt.Errorf("%w: the device is not an efa device", verbs.ErrNotSupported)
 
-// Supported reports whether the device is of efa.
+// Supported reports whether the device is an efa device.
 func Supported(dev *verbs.Device) bool {
 	call, err := begin("query driver", dev)
 	if err != nil {
@@ -150,8 +150,8 @@ func AHNumber(ah *verbs.AH) (uint16, error) {
 	return uint16(call.Providers[0].(*provider.AHRef).Number), nil
 }
 
-// MRAttr says which of a host's interconnects to the device a memory region's data takes (struct
-// efadv_mr_attr). An interconnect's ID is nil if it is not known.
+// MRAttr names the interconnects between the host and the device that a memory region's data
+// takes (struct efadv_mr_attr). An interconnect's ID is nil if it is not known.
 type MRAttr struct {
 	Recv     *uint16 // of data that receives bring
 	RDMARead *uint16 // of data that RDMA reads bring

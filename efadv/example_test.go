@@ -20,7 +20,7 @@ func Example() {
 		if err != nil {
 			continue
 		}
-		defer dev.Close() // and all that is made below
+		defer dev.Close() // and all objects created below
 		attr, err := efadv.QueryDevice(dev)
 		if err != nil {
 			continue // another driver's

@@ -23,7 +23,7 @@ type Queue struct {
 	// Doorbell is a word of 32 bits. To ring it, write the number of entries written since the
 	// queue's beginning. The device uses the lower 16 bits.
 	Doorbell unsafe.Pointer
-	MaxBatch uint32 // the most entries that one doorbell may announce
+	MaxBatch uint32 // the maximum number of entries that one doorbell may announce
 }
 
 // QPMemory has the addresses of a QP's queues.
@@ -65,7 +65,7 @@ func memory[T any](op string, object io.Closer) (m T, err error) {
 	defer call.Done()
 	q, ok := call.Providers[0].(interface{ Describe() T })
 	if !ok {
-		return m, call.Fail("", fmt.Errorf("%w: it has no queues", verbs.ErrInvalid))
+		return m, call.Fail("", fmt.Errorf("%w: the object has no queues", verbs.ErrInvalid))
 	}
 	return q.Describe(), nil
 }

@@ -18,7 +18,7 @@ func TestPayloadsDoNotOverlap(t *testing.T) {
 	defer c.Release()
 	var payloads [][]byte
 	inside := uintptr(0)
-	for i, n := range []int{12, 20, 9, 17, 8*arenaWords - 8*10, 12, 16, 8} { // the fifth leaves a word
+	for i, n := range []int{12, 20, 9, 17, 8*arenaWords - 8*10, 12, 16, 8} { // the fifth payload leaves one word of the arena
 		b := unsafe.Slice((*byte)(c.alloc(uintptr(n))), n)
 		payloads = append(payloads, b)
 		at := uintptr(unsafe.Pointer(&b[0])) - uintptr(unsafe.Pointer(&c.arena))
@@ -65,7 +65,7 @@ func TestPayloadsStay(t *testing.T) {
 		t.Errorf("%d payloads are gone before the command ran", n)
 	}
 	c.Release()
-	for freed.Load() < 2 { // for ever, if they stay
+	for freed.Load() < 2 { // hangs if they stay
 		runtime.GC()
 		runtime.Gosched()
 	}

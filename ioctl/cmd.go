@@ -20,8 +20,8 @@ const (
 // The header, the attributes and the payloads are one heap object, so the addresses in the
 // attributes are valid as long as the Cmd is referenced.
 //
-// A Cmd is not safe for concurrent use. Errors while building it are kept, and returned by
-// Run.
+// A Cmd is not safe for concurrent use. It keeps the first error of its construction, which
+// Run returns.
 type Cmd struct {
 	msg   message
 	arena [arenaWords]uint64
@@ -108,8 +108,8 @@ func (c *Cmd) find(id uint16) *uapi.IbUverbsAttr {
 // handle adds an existing object.
 func (c *Cmd) handle(id uint16, handle uint32) { c.attr(id).Data = uint64(handle) }
 
-// newHandle adds an object to create. The kernel writes its handle, or the number of its
-// file descriptor.
+// newHandle adds an object to create. The kernel writes the object's handle, or the number of
+// its file descriptor.
 func (c *Cmd) newHandle(id uint16) *uint64 { return &c.attr(id).Data }
 
 // fd adds a file descriptor, of an existing object or any other.
@@ -121,7 +121,7 @@ func (c *Cmd) choose(id uint16, elem uint8, payload []byte) {
 	c.find(id).AttrData.EnumData().ElemId = elem
 }
 
-// None is the type of a request or a response that a driver doesn't have.
+// None is the type of a missing request or response of a driver.
 type None struct{}
 
 // DriverData is the data that a driver adds to a command, in UVERBS_ATTR_UHW_IN and

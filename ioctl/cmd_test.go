@@ -51,7 +51,8 @@ func buildCreateQP() *Cmd {
 	return c.Cmd
 }
 
-// The tracer's decoder, which was written from the schema alone, must read the encoder's output.
+// The tracer's decoder, which is written from the schema alone, must decode the encoder's
+// output.
 func TestEncodedIsWhatTheDecoderReads(t *testing.T) {
 	c := buildCreateQP()
 	defer c.Release()
@@ -245,7 +246,7 @@ func TestReleasedIsClean(t *testing.T) {
 	}
 }
 
-// A payload beyond the arena, and one into the caller's slice.
+// One payload exceeds the arena, and one goes into the caller's slice.
 func TestLargePayloads(t *testing.T) {
 	c := NewQueryGidTable()
 	defer c.Release()

@@ -12,7 +12,7 @@ import (
 type built struct {
 	name   string
 	cmd    *Cmd
-	driver uapi.RdmaDriverId // whose Go methods were called beside the core's
+	driver uapi.RdmaDriverId // the driver whose Go methods were called in addition to the core's
 }
 
 // buildAll begins each command for each driver.
@@ -47,7 +47,7 @@ func buildAll(t *testing.T, driver uapi.RdmaDriverId) (all []built) {
 	return all
 }
 
-// anothers reports whether a command, or a Go method of one, is of another driver.
+// anothers reports whether a command, or a Go method of a command, belongs to another driver.
 func anothers(name string, driver uapi.RdmaDriverId) bool {
 	return strings.HasPrefix(name, "Mlx5") && driver != uapi.RDMA_DRIVER_MLX5 || strings.HasPrefix(name, "Efa") && driver != uapi.RDMA_DRIVER_EFA ||
 		name == "Rxe" && driver != uapi.RDMA_DRIVER_RXE || name == "Siw" && driver != uapi.RDMA_DRIVER_SIW

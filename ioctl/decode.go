@@ -20,7 +20,7 @@ type Call struct {
 	Method *uapi.Method       // nil if unknown
 	Write  *uapi.WriteCommand // the command of UVERBS_METHOD_INVOKE_WRITE; nil if unknown, or for other methods
 	Attrs  []CallAttr
-	Err    error // why Attrs is incomplete, or nil
+	Err    error // the reason if Attrs is incomplete, else nil
 
 	attrs   uint64 // the attributes' address in the process
 	written bool   // the call came through write(2), which has no attributes
@@ -133,7 +133,7 @@ func (c *Call) decodeIn(a *CallAttr, mem Memory, budget *int) {
 	var v Value
 	switch {
 	case a.Spec == nil:
-		// The pointer may be that of an output. Decode the bytes nevertheless: no type is known.
+		// The pointer may be for an output. Decode the bytes nevertheless: no type is known.
 		v = c.decodePayload(a, nil, mem, budget, true)
 		if a.Raw.Len == 0 {
 			v = Value{Type: &uapi.Type{Kind: uapi.TypeUint, Size: 8, Hex: true}, Num: a.Raw.Data}
@@ -228,7 +228,7 @@ func (c *Call) inType(a *CallAttr) *uapi.Type {
 	return a.Spec.Type
 }
 
-// outType is inType for the attribute's output.
+// outType is like inType, for the attribute's output.
 func (c *Call) outType(a *CallAttr) *uapi.Type {
 	switch {
 	case c.Write != nil && a.Raw.AttrId == uapi.UVERBS_ATTR_CORE_OUT:

@@ -77,8 +77,8 @@ func TestSelectedQPAttrs(t *testing.T) {
 	}
 }
 
-// Outputs that must be there are read though the kernel didn't mark them, others
-// only if it did.
+// Mandatory outputs are read even if the kernel didn't mark them, other outputs only if it
+// did.
 func TestDecodeMarkedOutputs(t *testing.T) {
 	for _, marked := range []bool{false, true} {
 		m := newImage(uapi.RDMA_DRIVER_MLX5, uapi.UVERBS_OBJECT_QP, uapi.UVERBS_METHOD_QP_CREATE,
@@ -113,7 +113,7 @@ func TestDecodeWriteBounds(t *testing.T) {
 			t.Errorf("driver's part of %d bytes, want %d", a.Raw.Len, 1<<16-32)
 		}
 	}
-	m[3] = 0x12 // no command that is known, so that all is the core's
+	m[3] = 0x12 // an unknown command, all of which counts as the core's
 	if c, err = DecodeWrite(imageBase, 1<<16+8, uapi.RDMA_DRIVER_RXE, m.read); err != nil || c.Attrs[1].Raw.Len != 1<<16-1 {
 		t.Errorf("64 KiB: %+v, %v", c.Attrs[1].Raw, err)
 	}

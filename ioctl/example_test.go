@@ -7,8 +7,7 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A completion queue is made with one call. Here the call meets a file that is
-// no RDMA device.
+// One call makes a completion queue. Here the file is not an RDMA device.
 func Example() {
 	f, err := ioctl.Open(os.DevNull)
 	if err != nil {

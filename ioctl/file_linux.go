@@ -49,7 +49,7 @@ func NewFile(fd int) *File {
 	return f
 }
 
-// answering is a File that answers ioctls itself.
+// answering handles ioctls in this process, in place of a device.
 type answering struct {
 	*File
 	answer func(cmd uint64) syscall.Errno
@@ -61,8 +61,8 @@ func (f answering) Write(cmd []byte) error         { return f.Doorbell(cmd, fals
 // unassignedMethod is a method id that no object has.
 const unassignedMethod = 0x0fff
 
-// Probe reports whether the device has this driver. If so, it addresses later commands to
-// the driver. It calls a method that doesn't exist, which has no effect. The kernel
+// Probe reports whether the device has this driver. If so, later commands are addressed to
+// the driver. Probe calls a method that doesn't exist, which has no effect. The kernel
 // compares the driver's number first: it returns EINVAL for another driver, and
 // EPROTONOSUPPORT for this one.
 func (f *File) Probe(driver uapi.RdmaDriverId) (bool, error) {

@@ -89,7 +89,7 @@ func TestMappings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Not for a child of fork ("dc"), and nobody else's.
+	// The mapping is private, and not inherited by a child of fork ("dc").
 	if line, flags := mapping(t, b); !strings.Contains(flags, " dc ") || !strings.Contains(line, " rw-p ") {
 		t.Errorf("memory is mapped as %s, %s", line, flags)
 	}

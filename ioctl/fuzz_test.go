@@ -53,7 +53,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// walk returns how many bytes and values v holds.
+// walk returns the number of bytes and values in v.
 func walk(v *Value) int {
 	n := 1 + len(v.Bytes)
 	for i := range v.Fields {
@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add([]byte(valid[:hdrSize-1]), []byte(valid))
 	f.Add([]byte(valid[:hdrSize+3]), []byte(valid))
 
-	// A header that claims more than there is, and one that claims less.
+	// One header claims more attributes than there are, and one claims fewer.
 	lie := append(image{}, valid...)
 	binary.NativeEndian.PutUint16(lie[6:], 0xffff)
 	f.Add([]byte(lie), []byte(lie))

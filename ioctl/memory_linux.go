@@ -69,7 +69,7 @@ func (f *File) Mmap(offset uint64, size int) ([]byte, error) {
 	return f.mmap(offset, size, unix.PROT_READ|unix.PROT_WRITE)
 }
 
-// MmapReadOnly is Mmap for pages that the driver makes read-only.
+// MmapReadOnly is like Mmap, for pages that the driver makes read-only.
 func (f *File) MmapReadOnly(offset uint64, size int) ([]byte, error) {
 	return f.mmap(offset, size, unix.PROT_READ)
 }

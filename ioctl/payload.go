@@ -102,8 +102,8 @@ func get[T any](c *Cmd, id uint16) *T {
 	return (*T)(p)
 }
 
-// getInto adds an output that the kernel writes into the slice. It is for payloads whose
-// maximum size alone is known.
+// getInto adds an output that the kernel writes into the slice. It is for payloads of which
+// only the maximum size is known.
 func getInto[T any](c *Cmd, id uint16, s []T) {
 	a := c.attr(id)
 	size := uintptr(len(s)) * unsafe.Sizeof(*new(T))

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Most commands may sleep: for a device, a peer's address, memory, or another
-// command. Nobody else waits for them.
+// Most commands may sleep: for a device, a peer's address, memory, or another command. No
+// other goroutine waits for them.
 func TestOthersGoOn(t *testing.T) {
 	f := devNull(t)
 	for _, x := range []struct {
@@ -128,8 +128,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// The bytes that the kernel gets, in the layout of include/uapi/rdma/rdma_user_ioctl_cmds.h
-// and ib_user_ioctl_cmds.h. Pointers are checked by their targets.
+// The kernel gets bytes in the layout of include/uapi/rdma/rdma_user_ioctl_cmds.h and
+// ib_user_ioctl_cmds.h. Pointers are checked by their targets.
 func TestBytesOfACall(t *testing.T) {
 	f := devNull(t)
 	ptr := []byte("POINTERS")

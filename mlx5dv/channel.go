@@ -86,8 +86,8 @@ type Event struct {
 }
 
 // NewEventChannel makes a channel for events (mlx5dv_devx_create_event_channel). With
-// omitData, it delivers only the cookies. It merges events with a cookie whose previous
-// event was not read yet.
+// omitData, it delivers only the cookies. It merges events whose cookie equals that of an
+// unread event.
 func NewEventChannel(dev *verbs.Device, omitData bool) (*EventChannel, error) {
 	call, err := beginDEVX("create DEVX event channel", dev)
 	if err != nil {
@@ -115,8 +115,8 @@ func (c *EventChannel) Subscribe(o *Object, cookie uint64, types ...uint16) erro
 	return c.subscribe(o, nil, cookie, types)
 }
 
-// SubscribeFD is Subscribe for one type, whose events signal an eventfd instead of the
-// channel (mlx5dv_devx_subscribe_devx_event_fd).
+// SubscribeFD is like Subscribe, but for one type, whose events signal an eventfd instead of
+// the channel (mlx5dv_devx_subscribe_devx_event_fd).
 func (c *EventChannel) SubscribeFD(o *Object, eventfd *os.File, typ uint16) error {
 	if eventfd == nil {
 		return invalid("subscribe to DEVX events", "the eventfd is nil")
@@ -187,8 +187,8 @@ func (c *EventChannel) Wait(ctx context.Context) (Event, error) {
 	return Event{cookie, data}, err
 }
 
-// Close closes the channel, which ends its subscriptions (mlx5dv_devx_destroy_event_channel),
-// and waits on it with verbs.ErrClosed.
+// Close closes the channel and ends its subscriptions (mlx5dv_devx_destroy_event_channel).
+// Waits on it end with verbs.ErrClosed.
 func (c *EventChannel) Close() error {
 	if c == nil {
 		return nil
@@ -216,8 +216,8 @@ func NewCommandChannel(dev *verbs.Device) (*CommandChannel, error) {
 	return &CommandChannel{adopt(call, "DEVX commands", "destroy DEVX command channel", int(int64(*fd)))}, nil
 }
 
-// Query is the function Query for an object, but does not wait for the answer, of up to n
-// bytes (mlx5dv_devx_obj_query_async). Wait returns the answer, with the ID.
+// Query is like the function Query, but does not wait for the answer, which has up to n bytes
+// (mlx5dv_devx_obj_query_async). Wait returns the answer, with the ID.
 func (c *CommandChannel) Query(o *Object, id uint64, in []byte, n int) error {
 	const op = "query DEVX object"
 	switch {

@@ -17,16 +17,16 @@ type QPOptions struct {
 
 	// OutOfOrder lets a network with adaptive routing deliver messages in any order
 	// (MLX5DV_QP_CREATE_OOO_DP). Both sides must have it. It is for the types RC, UC, UD, DCI and
-	// DCT, if DeviceAttr.Caps has CapOutOfOrder. If the adapter doesn't support a type, the error
-	// matches verbs.ErrNotSupported. CreateQP returns it on a device that Open has opened with
-	// DEVX, otherwise the move to verbs.QPInit does.
+	// DCT, if DeviceAttr.Caps has CapOutOfOrder. If the adapter doesn't support the type, the
+	// error matches verbs.ErrNotSupported. CreateQP returns this error if Open has opened the
+	// device with DEVX. Otherwise the move to verbs.QPInit returns it.
 	//
-	// Completions come in the order of the messages, but a message may take any of the receives:
-	// the completion's WRID says which. RDMA reads and atomic operations are executed after all
-	// earlier requests. The data of writes and sends is placed in any order. Atomic operations
-	// have 8 bytes at most. The queue has two places for each receive. If a receive stays unused
-	// while later ones complete, posts fail with verbs.ErrQueueFull once all places from this
-	// receive on are taken.
+	// Completions come in the order of the messages, but a message may take any of the
+	// receives: the completion's WRID identifies the receive. RDMA reads and atomic
+	// operations are executed after all earlier requests. The data of writes and sends is
+	// placed in any order. Atomic operations have 8 bytes at most. The queue has two slots
+	// for each receive. If a receive stays unused while later ones complete, posts fail with
+	// verbs.ErrQueueFull once all slots from this receive on are taken.
 	OutOfOrder bool
 
 	// PacketCredits makes the peer's credits count packets in place of messages
@@ -46,7 +46,7 @@ func CreateQP(pd *verbs.PD, o QPOptions) (*verbs.QP, error) {
 			return nil, invalid(op, "streams are for %v, not for %v", verbs.DCI, o.Type)
 		}
 		if s.LogConcurrent > maxLogStreams || s.LogErrored > maxLogStreams {
-			return nil, invalid(op, "%d and %d are not logarithms of numbers of streams", s.LogConcurrent, s.LogErrored)
+			return nil, invalid(op, "LogConcurrent %d or LogErrored %d is too large", s.LogConcurrent, s.LogErrored)
 		}
 		extra.Streams = &driverapi.MLX5Streams{LogConcurrent: s.LogConcurrent, LogErrored: s.LogErrored}
 	}
@@ -107,7 +107,7 @@ type CQOptions struct {
 
 	// Pad makes the adapter write all 128 bytes of each completion
 	// (MLX5DV_CQ_INIT_ATTR_FLAGS_CQE_PAD), if CQESize is 128 and DeviceAttr.Caps has CapCQEPad.
-	// The adapter need not read a cache line that it writes whole.
+	// The adapter need not read a cache line before it writes the whole line.
 	Pad bool
 }
 

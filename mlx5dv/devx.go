@@ -50,10 +50,9 @@ func result(call *driverapi.Call, in, out []byte, err error) error {
 
 func opcode(in []byte) uint16 { return binary.BigEndian.Uint16(in) }
 
-// Command gives the firmware a command that concerns no object of its own, such as
-// QUERY_HCA_CAP (mlx5dv_devx_general_cmd). The kernel decides which commands these are. The
-// answer is written to out. If the firmware refuses the command, the error wraps a
-// *CommandError.
+// Command gives the firmware a command that makes and names no object, such as QUERY_HCA_CAP
+// (mlx5dv_devx_general_cmd). The kernel decides which commands it accepts here. The answer is
+// written to out. If the firmware refuses the command, the error wraps a *CommandError.
 func Command(dev *verbs.Device, in, out []byte) error {
 	const op = "DEVX command"
 	if err := check(op, in, out); err != nil {
@@ -108,8 +107,8 @@ func CreateObject(dev *verbs.Device, in, out []byte) (*Object, error) {
 	})}, nil
 }
 
-// Close destroys the object (mlx5dv_devx_obj_destroy). The kernel knows the command for this.
-// Close fails while another firmware object needs this object.
+// Close destroys the object (mlx5dv_devx_obj_destroy). The kernel has kept the command that
+// destroys it. Close fails while another firmware object needs this object.
 func (o *Object) Close() error {
 	if o == nil {
 		return nil
@@ -173,7 +172,7 @@ func modify(call *driverapi.Call, in, out []byte) error {
 	return result(call, in, out, cmd.Run(call.File))
 }
 
-// beginOn is beginDEVX for a command about an object.
+// beginOn is like beginDEVX, for a command about an object.
 func beginOn[T Queryable](op string, x T, in, out []byte) (*driverapi.Call, error) {
 	if err := check(op, in, out); err != nil {
 		return nil, err

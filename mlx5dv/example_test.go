@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Asks the firmware how many QPs it may have.
+// The firmware's capabilities have the maximum number of QPs.
 func Example() {
 	devices, err := verbs.Devices()
 	if err != nil || len(devices) == 0 {
@@ -19,7 +19,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer dev.Close() // and all that is made below
+	defer dev.Close() // and all objects created below
 
 	// QUERY_HCA_CAP of the general capabilities, as they are now.
 	in, out := make([]byte, 16), make([]byte, 16+4096)
@@ -31,7 +31,7 @@ func Example() {
 	fmt.Println(1 << (out[16+19] & 0x1f)) // log_max_qp
 }
 
-// Sends a connection's packets from another UDP port.
+// A connection's packets are sent from another UDP port.
 func ExampleSetUDPSourcePort() {
 	var qp *verbs.QP // RC, connected over RoCE v2, on a device that mlx5dv.Open has opened
 	if err := mlx5dv.SetUDPSourcePort(qp, 0xc123); err != nil {
@@ -73,7 +73,7 @@ func ExampleCreateMatcher() {
 	defer flow.Close()
 }
 
-// Posts a request that does nothing but complete, in the adapter's format.
+// A request in the adapter's format does nothing but complete.
 func ExamplePostWQE() {
 	var qp *verbs.QP // in QPRTS
 	const nop, signaled = 0x00, 8

@@ -11,14 +11,14 @@ import (
 )
 
 // A Match is a set of bits in packets' headers: struct mlx5_ifc_fte_match_param of the PRM,
-// whose end may be left out. A matcher's Match selects the bits to compare, a flow's has their
-// values.
+// whose end may be left out. A matcher's Match selects the bits to compare. A flow's Match
+// has their values.
 type Match []byte
 
 // maxMatch is the length of struct mlx5_ib_match_params.
 const maxMatch = 640
 
-// Criteria say which parts of a Match are used.
+// Criteria select the parts of a Match that are used.
 type Criteria uint8
 
 const (
@@ -60,7 +60,7 @@ func CreateMatcher(dev *verbs.Device, o MatcherOptions) (*Matcher, error) {
 	handle := cmd.CreateHandle()
 	cmd.MatchMask(o.Mask)
 	cmd.MatchCriteria(uint8(o.Criteria))
-	// The type of a flow with a priority. The attribute's data is the priority.
+	// The type of the flow is that with a priority. The attribute's data is the priority.
 	cmd.FlowType(0, []byte{byte(o.Priority), byte(o.Priority >> 8)})
 	if o.Egress {
 		cmd.FlowFlags(uapi.IB_FLOW_ATTR_FLAGS_EGRESS)
@@ -88,7 +88,8 @@ func (m *Matcher) Close() error {
 	return m.object.Close()
 }
 
-// FlowOptions say what happens to packets (struct mlx5dv_flow_action_attr).
+// FlowOptions select packets and determine what happens to them (struct
+// mlx5dv_flow_action_attr).
 type FlowOptions struct {
 	Value   Match         // the bits that are compared
 	QP      *verbs.QP     // where the packets go; nil for Object, or to drop them
@@ -96,7 +97,7 @@ type FlowOptions struct {
 	Actions []*FlowAction // at most two, each of another kind
 	Tag     uint32        // as verbs.FlowTag; 0 for none
 	Counter *Object       // a firmware flow counter, which counts the packets; or nil
-	Drop    bool          // the packets go nowhere
+	Drop    bool          // drop the packets
 }
 
 // A Flow steers packets.

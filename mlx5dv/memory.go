@@ -43,7 +43,7 @@ func RegisterMemory(dev *verbs.Device, o MemoryOptions) (*Memory, error) {
 	const op = "register UMEM"
 	switch {
 	case o.Dmabuf == nil && len(o.Buf) == 0, o.Dmabuf != nil && (o.Length == 0 || o.Buf != nil):
-		return nil, invalid(op, "it takes either Buf, or Dmabuf with a Length")
+		return nil, invalid(op, "the options need either Buf, or Dmabuf with a Length")
 	case o.Access&^(verbs.AccessLocalWrite|verbs.AccessRemoteWrite|verbs.AccessRemoteRead) != 0:
 		return nil, invalid(op, "access %v", o.Access)
 	}
@@ -122,8 +122,8 @@ func RegDmabufMR(pd *verbs.PD, o verbs.DmabufOptions) (*verbs.MR, error) {
 	})
 }
 
-// DataDirectPath returns the folder in /sys of the PCI function for direct access
-// (mlx5dv_get_data_direct_sysfs_path). The folder's path says which devices are near.
+// DataDirectPath returns the directory in /sys of the PCI function for direct access
+// (mlx5dv_get_data_direct_sysfs_path). The directory's path shows which devices are near.
 func DataDirectPath(dev *verbs.Device) (string, error) {
 	const op = "query data-direct device"
 	call, err := begin(op, dev)

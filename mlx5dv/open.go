@@ -19,7 +19,7 @@ type adapter interface {
 	UseRegisters(n int)
 }
 
-var errDriver = fmt.Errorf("%w: it is no mlx5 device", verbs.ErrNotSupported)
+var errDriver = fmt.Errorf("%w: the device is not an mlx5 device", verbs.ErrNotSupported)
 
 // Options are the arguments of Open.
 type Options struct {
@@ -27,9 +27,9 @@ type Options struct {
 	// firmware then knows which objects are the program's own.
 	DEVX bool
 
-	// Registers is the number of doorbell registers that have one QP each, up to 512. Further
-	// QPs share eight, behind locks, except for those with SingleOwner, which always have
-	// their own. 0 stands for the value of MLX5_TOTAL_UUARS, or else for eight.
+	// Registers is the number of doorbell registers that serve one QP each, up to 512.
+	// Further QPs share eight, behind locks, except for those with SingleOwner, which always
+	// have their own. 0 stands for the value of MLX5_TOTAL_UUARS, or else for eight.
 	Registers int
 }
 
@@ -65,7 +65,7 @@ func Open(info *verbs.DeviceInfo, o Options) (*verbs.Device, error) {
 // maxRegisters is also the maximum of MLX5_TOTAL_UUARS.
 const maxRegisters = 512
 
-// Supported reports whether the device is of mlx5 (mlx5dv_is_supported).
+// Supported reports whether the device is an mlx5 device (mlx5dv_is_supported).
 func Supported(dev *verbs.Device) bool {
 	call, err := begin("query driver", dev)
 	if err != nil {
@@ -82,7 +82,7 @@ func begin(op string, on ...io.Closer) (*driverapi.Call, error) {
 
 var errNoDEVX = fmt.Errorf("%w: the device was not opened with mlx5dv.Options.DEVX", verbs.ErrNotSupported)
 
-// beginDEVX is begin for verbs that need a device that Open has opened.
+// beginDEVX is like begin, for verbs that need a device that Open has opened.
 func beginDEVX(op string, on ...io.Closer) (*driverapi.Call, error) {
 	call, err := begin(op, on...)
 	if err != nil {

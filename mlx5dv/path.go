@@ -59,7 +59,7 @@ func SetUDPSourcePort(qp *verbs.QP, port uint16) error {
 	switch qp.Type() {
 	case verbs.RC, verbs.UC, 0:
 	default:
-		return invalid(op, "the QP is %v: only RC and UC QPs have a path of their own", qp.Type())
+		return invalid(op, "the QP is %v: only an RC or UC QP has a UDP source port of its own", qp.Type())
 	}
 	return toRTSAgain(op, qp, func(in []byte) {
 		binary.BigEndian.PutUint64(in[moreMaskAt:], changeSourcePort)

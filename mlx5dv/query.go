@@ -23,8 +23,8 @@ const (
 
 func (c Caps) String() string { return uapi.EnumMlx5IbQueryDevRespFlags.Short(uint64(c)) }
 
-// DeviceAttr has what only mlx5 devices have (struct mlx5dv_context). verbs.DeviceAttr has its
-// limits of compressed completions, segmentation, RSS and pacing.
+// DeviceAttr has the attributes that only mlx5 devices have (struct mlx5dv_context).
+// verbs.DeviceAttr has its limits of compressed completions, segmentation, RSS and pacing.
 type DeviceAttr struct {
 	Caps Caps // what the device can do
 
@@ -92,7 +92,7 @@ func queryDevice(call *driverapi.Call) (a DeviceAttr, err error) {
 	if err := devx.Run(call.File); err != nil {
 		return a, err
 	}
-	// A queue pair's own queue has two places for each receive. An SRQ is a list.
+	// A queue pair's own queue has two slots for each receive. An SRQ is a list.
 	list := int(cmd.Resp.Base.MaxQpWr)
 	ring := max(list/2, 1)
 	for _, x := range []struct {

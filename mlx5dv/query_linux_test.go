@@ -24,8 +24,9 @@ func (fakeAdapter) UseDEVX()         {}
 func (a fakeAdapter) DEVX() bool     { return bool(a) }
 func (fakeAdapter) UseRegisters(int) {}
 
-// TestQueryDevice: the capabilities are the driver's flags, and the numbers of receives out of order
-// are of the types that the firmware names, which is only asked on a device with DEVX that has any.
+// TestQueryDevice: the capabilities are the driver's flags. The numbers of receives out of
+// order are for the types that the firmware reports. The firmware is queried only on a device
+// with DEVX whose driver reports the capability.
 func TestQueryDevice(t *testing.T) {
 	const pad = uint32(uapi.MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD)
 	const disorder = uint32(uapi.MLX5_IB_QUERY_DEV_RESP_FLAGS_OOO_DP)
@@ -42,7 +43,7 @@ func TestQueryDevice(t *testing.T) {
 		{disorder, true, 0x10, true, OutOfOrderCaps{MaxDC: 1000}},
 		{disorder, true, 0x40, true, OutOfOrderCaps{MaxUC: 500}},
 		{disorder, true, 0x80, true, OutOfOrderCaps{MaxUD: 500}},
-		{disorder, true, 0x27, true, OutOfOrderCaps{}}, // XRC, and what is not about this
+		{disorder, true, 0x27, true, OutOfOrderCaps{}}, // XRC, and unrelated bits
 	} {
 		asked, probed := false, false
 		fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)

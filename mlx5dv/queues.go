@@ -30,8 +30,8 @@ type QPMemory struct {
 
 	// Register is the doorbell register, with two buffers of RegisterSize bytes that are
 	// used in turn. If RegisterSize is 0, the register takes only the first 8 bytes of a
-	// request. Other QPs may share it, if the program has made more than eight without
-	// SingleOwner.
+	// request. Other QPs may share the register if the program has made more than eight QPs
+	// without SingleOwner.
 	Register     unsafe.Pointer
 	RegisterSize uint32 // in bytes: see Register
 	UAR          uint32 // the number of the register's page
@@ -109,7 +109,7 @@ func raw[T any](op string, object io.Closer) (T, error) {
 	defer call.Done()
 	q, ok := call.Providers[0].(interface{ Describe() T })
 	if !ok {
-		return none, invalid(op, "it has no queues")
+		return none, invalid(op, "the object has no queues")
 	}
 	return q.Describe(), nil
 }

@@ -20,9 +20,9 @@ import (
 // next request that has the flag. The completion has the WRID and the WCOpcode of the adapter's
 // operation: WCLocalInv for each UMR, WCSend for an operation that package verbs doesn't have.
 //
-// The error matches verbs.ErrQueueFull if completions must be polled first, and verbs.ErrInvalid
-// for a wqe of the wrong length and in a state before QPRTS. ibvtrace doesn't show the post. PostWQE
-// allocates nothing.
+// The error matches verbs.ErrQueueFull if completions must be polled first, and
+// verbs.ErrInvalid if the wqe's length is wrong or the QP is in a state before QPRTS.
+// ibvtrace doesn't show the post. PostWQE allocates nothing.
 func PostWQE(qp *verbs.QP, wrid uint64, wqe []byte) error {
 	return driververbs.Verbs.PostWQE(qp, wrid, wqe, errDriver)
 }

@@ -18,7 +18,7 @@ type Registers struct {
 	mem    []byte
 }
 
-// A RegisterKind says how the processor writes to registers (MLX5DV_UAR_ALLOC_TYPE_*).
+// A RegisterKind determines how the processor writes to registers (MLX5DV_UAR_ALLOC_TYPE_*).
 type RegisterKind uint8
 
 const (
@@ -72,8 +72,8 @@ func (r *Registers) Number() uint32 {
 	return r.number
 }
 
-// Bytes returns the mapped registers. They may only be written, in whole words, and only
-// until Close.
+// Bytes returns the mapped registers. They may be written, in whole words and until Close,
+// but not read.
 func (r *Registers) Bytes() []byte {
 	if r == nil {
 		return nil

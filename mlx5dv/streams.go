@@ -6,10 +6,10 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// DCIStreams are the streams of a DCI (struct mlx5dv_dci_streams). Each request names one, by
-// verbs.SendWR.DCStream. If a request fails because of its memory, the target, or the path to
-// it, the adapter flushes only the requests of its stream, and goes on with the others. The QP
-// stays in QPRTS, as QP.Query reports. ResetDCIStream ends the stream's error.
+// DCIStreams are the streams of a DCI (struct mlx5dv_dci_streams). Each request names a
+// stream, by verbs.SendWR.DCStream. If a request fails because of its memory, the target, or
+// the path to it, the adapter flushes only the requests of its stream, and goes on with the
+// others. The QP stays in QPRTS, as QP.Query reports. ResetDCIStream ends the stream's error.
 //
 // The adapter's limits are the fields log_max_dci_stream_channels and
 // log_max_dci_errored_streams of QUERY_HCA_CAP: see Command.

@@ -26,7 +26,7 @@ var (
 	ErrNoChecksums  = errors.New("the device doesn't compute a packet's checksums")
 	ErrNoPacket     = errors.New("the packet is empty")
 	ErrShortPacket  = errors.New("the packet is shorter than the headers that the device requires inline")
-	ErrWQE          = errors.New("the WQE does not consist of segments of 16 bytes, whose number it has in its first one, or is longer than those of the queue")
+	ErrWQE          = errors.New("the WQE is not as long as its control segment states, in segments of 16 bytes, or is longer than the queue allows")
 	ErrTSOHeader    = errors.New("the header of OpTSO is shorter than an Ethernet header, or longer than the queue allows")
 	ErrOpcode       = errors.New("operation is not supported")
 	ErrNoField      = errors.New("the device's completions lack a field")
@@ -36,7 +36,7 @@ var (
 	ErrCQOverrun    = errors.New("completion queue overflowed")
 )
 
-// ErrNotSupported is wrapped by the errors of a control verb that the device lacks.
+// ErrNotSupported matches the errors of control verbs that the device lacks.
 var ErrNotSupported = errors.New("not supported")
 
 // A CQEError is an entry in a completion queue that matches no request of this process.

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The orders of loads and stores that a device needs can't be seen on amd64, and only by chance on
-// arm64. So these tests look at the source of the providers that write to registers.
+// Wrong orders of loads and stores have no visible effect on amd64, and only by chance on
+// arm64. So these tests examine the source of the providers that write to registers.
 
 // functions returns the functions of a provider, without tests.
 func functions(t *testing.T, dir string) (all []*ast.FuncDecl) {
@@ -109,7 +109,8 @@ func TestLoadBarriers(t *testing.T) {
 					t.Errorf("%s: %s looks whether an entry is valid, and reads it without mmio.FromDevice", dir, f.Name.Name)
 				}
 			}
-			// The first look of a poll that reads nothing, because poll looks again.
+			// The first check of a poll needs no barrier, because poll checks again before it
+			// reads.
 			firstLook := func(x *ast.IfStmt) bool {
 				return f.Name.Name == "Poll" && len(x.Body.List) == 1 && leaves(x.Body)
 			}

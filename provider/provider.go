@@ -50,11 +50,11 @@
 // provider whose device has only certain queue lengths increases the sizes. Other attributes of the
 // driver can be added only if package uapi has them: a command with an unknown attribute is not run.
 //
-// A New method that returns an error must release everything it has allocated; its object
-// isn't used. Otherwise verbs calls a queue's Release at the end, even after a failure. The
-// exception is a queue that Adopt has refused and the kernel fails to destroy: the device may
-// write to its memory. Verbs calls a Context's Release only if Adopt has succeeded. It
-// destroys the kernel's objects before it calls Release.
+// A New method that returns an error must release everything it has allocated. Its object
+// isn't used. After success, verbs eventually calls the queue's Release, even if a later step
+// fails. The exception is a queue that Adopt has refused and the kernel fails to destroy: the
+// device may write to its memory. Verbs calls a Context's Release only if Adopt has
+// succeeded. It destroys the kernel's objects before it calls Release.
 //
 // # The fast path
 //
@@ -103,8 +103,8 @@ type Provider struct {
 	// NewContext creates a context on an opened device.
 	NewContext func(f *ioctl.File, cmd ioctl.GetContext) (Context, error)
 
-	// ImportContext is NewContext on a device that another process has opened. It is nil
-	// if the driver doesn't support that.
+	// ImportContext is like NewContext, for a device that another process has opened. It is
+	// nil if the driver doesn't support import.
 	ImportContext func(f *ioctl.File, cmd ioctl.QueryContext) (Context, error)
 }
 
@@ -231,7 +231,7 @@ type WQ interface {
 
 // A WQForgetter is a CQ of a WQMaker.
 type WQForgetter interface {
-	// ForgetWQ is CQ.Forget for a WQ.
+	// ForgetWQ is like CQ.Forget, for a WQ.
 	ForgetWQ(wq WQ)
 }
 
@@ -345,7 +345,7 @@ type QP interface {
 	// TakeBack removes the requests for which the doorbell has not been rung.
 	TakeBack()
 
-	// PostRecv is PostSend for the receive queue. It refuses a receive of more than
+	// PostRecv is like PostSend, for the receive queue. It refuses a receive of more than
 	// MaxMessage bytes with ErrRecvTooLong.
 	PostRecv(wrs []RecvWR) (n int, err error)
 
@@ -376,8 +376,8 @@ type ShortPoster interface {
 	PostShort(list []Short, more bool) bool
 }
 
-// A Paced is a QP whose driver takes more parameters of a rate limit than the rate. QPs
-// need not implement it.
+// A Paced is a QP whose driver takes further parameters of a rate limit. QPs need not
+// implement it.
 type Paced interface {
 	// LimitBurst adds the maximum burst and the typical length of a packet, in bytes, to a
 	// command that sets the rate limit.
@@ -396,7 +396,7 @@ type QueryLimiter interface {
 type Orderer interface {
 	// DataOrder returns the order in which the device promises to write the data of an
 	// operation to this QP's side: of the QP's own RDMA reads, or the peer's RDMA writes
-	// and sends. If the order isn't known for certain, it returns DataUnordered. The QP is
+	// and sends. If the order isn't known, DataOrder returns DataUnordered. The QP is
 	// connected, and handle is the kernel's.
 	DataOrder(handle uint32, op uapi.IbUverbsWrOpcode) (DataOrder, error)
 }
@@ -449,7 +449,7 @@ type CQ interface {
 	// Forget drops the completions of a QP that was moved to RESET or destroyed. The
 	// caller serialises it with Poll.
 	Forget(qp QP)
-	// ForgetSRQ is Forget for an XRC SRQ that was destroyed.
+	// ForgetSRQ is like Forget, for an XRC SRQ that was destroyed.
 	ForgetSRQ(srq SRQ)
 
 	// Resize adds the provider's part, for cqe completions. Then Remap is called.
@@ -464,8 +464,9 @@ type CQ interface {
 // NewCQ must return such a CQ, or else ErrNoField. It must check Fields only if its CQs are
 // ExPollers: verbs refuses other CQs.
 type ExPoller interface {
-	// PollEx is Poll for completions with the fields of CQInit.Fields. The other fields
-	// beside WC are 0. If the request has failed, all fields beside WC are 0.
+	// PollEx is like Poll, for completions with the fields of CQInit.Fields. The fields that
+	// are neither in WC nor selected are 0. If the request has failed, all fields outside WC
+	// are 0.
 	PollEx(wc []WCEx) (int, error)
 }
 

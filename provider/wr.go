@@ -21,7 +21,7 @@ type SendWR struct {
 	Opcode uapi.IbUverbsWrOpcode
 	Flags  uint32 // IB_UVERBS_SEND_*, without INLINE: see Inline
 
-	// The data is Inline if that isn't nil, and otherwise SGL.
+	// The data is Inline unless Inline is nil, else SGL.
 	SGL    []SGE
 	Inline []byte
 
@@ -33,13 +33,13 @@ type SendWR struct {
 	Compare, Swap, Add    uint64
 	CompareMask, SwapMask uint64
 
-	// UD, DC and SRD.
+	// For UD, DC and SRD.
 	AH         *AHRef
 	RemoteQPN  uint32
 	RemoteQKey uint32
 	DCKey      uint64
 
-	// TSO.
+	// For TSO.
 	Header []byte
 	MSS    uint16
 
@@ -47,12 +47,12 @@ type SendWR struct {
 
 	RemoteSRQN uint32 // XRC
 
-	// BIND_MW: NewRKey is the window's next key.
+	// For BIND_MW. NewRKey is the window's next key.
 	MW      *MWRef
 	Bind    MWBind
 	NewRKey uint32
 
-	// FLUSH.
+	// For FLUSH.
 	FlushLength uint32
 	FlushType   uint8
 	FlushLevel  uint8
@@ -64,7 +64,7 @@ func (wr *SendWR) Nowhere() bool {
 	return wr.Remote.Addr == 0 && wr.Opcode == 0 && wr.Remote.RKey == 0 && len(wr.SGL)+len(wr.Inline) > 0
 }
 
-// Remote is memory of a peer: an address, and the key of the memory region or window.
+// A Remote locates memory of a peer: an address, and the key of the memory region or window.
 type Remote struct {
 	Addr uint64
 	RKey uint32

@@ -20,8 +20,8 @@ type EnumValue struct {
 	CName string // "IB_UVERBS_QPT_RC"
 }
 
-// CNameOf returns the kernel's name of a value, or "" if it has none. Of several names it
-// returns the first in the header.
+// CNameOf returns the kernel's name of a value, or "" if it has none. If a value has several
+// names, CNameOf returns the first in the header.
 func (e *Enum) CNameOf(v uint64) string {
 	for i := range e.Values {
 		if e.Values[i].Value == v {
@@ -35,7 +35,8 @@ func (e *Enum) CNameOf(v uint64) string {
 // names of all bits, joined with "|". A value without a name is formatted as a number.
 func (e *Enum) Format(v uint64) string { return e.format(v, "") }
 
-// Short is Format without the common prefix of the names: "RC", "LOCAL_WRITE|REMOTE_READ".
+// Short is like Format, but leaves out the common prefix of the names: "RC",
+// "LOCAL_WRITE|REMOTE_READ".
 func (e *Enum) Short(v uint64) string { return e.format(v, e.Prefix) }
 
 func (e *Enum) format(v uint64, prefix string) string {

@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// The attributes of one method, as a driver has it.
+// The program prints the attributes of a method, for one driver.
 func ExampleLookupMethod() {
 	m := uapi.LookupMethod(uapi.RDMA_DRIVER_RXE, uapi.UVERBS_OBJECT_SRQ, uapi.UVERBS_METHOD_SRQ_DESTROY)
 	fmt.Println(m.Verb, m.CName)
@@ -25,7 +25,7 @@ func ExampleLookupMethod() {
 	//     events_reported at 0, 4 bytes
 }
 
-// Names of values, in the kernel's spelling and short.
+// The names of values are those of the kernel, or short.
 func ExampleEnum() {
 	access := uapi.IB_UVERBS_ACCESS_LOCAL_WRITE | uapi.IB_UVERBS_ACCESS_REMOTE_WRITE
 	fmt.Println(access)

@@ -206,8 +206,8 @@ func TestLayoutDetects(t *testing.T) {
 	}
 }
 
-// Linux 6.1 has the same, except for the entries of testdata/since-6.1.txt, which do
-// differ: they came later, or have grown.
+// Linux 6.1 has the same types and constants, except for the entries of
+// testdata/since-6.1.txt, which must differ: they came later, or have grown.
 func TestLayoutLinux61(t *testing.T) {
 	const list = "testdata/since-6.1.txt"
 	text, err := os.ReadFile(list)

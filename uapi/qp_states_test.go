@@ -12,9 +12,9 @@ var kernelStates string
 
 type stateChange struct{ from, to, typ string }
 
-// kernelTransitions are those of testdata/qp_states.txt, mlx5's of DC, which
-// modify_dci_qp_is_ok and mlx5_ib_modify_dct have, and efa's srd_qp_state_table: what is required, and what is
-// optional.
+// kernelTransitions returns the required and the optional attributes of each transition:
+// those of testdata/qp_states.txt, mlx5's for DC from modify_dci_qp_is_ok and
+// mlx5_ib_modify_dct, and efa's from srd_qp_state_table.
 func kernelTransitions(t *testing.T) map[stateChange][2]IbQpAttrMask {
 	t.Helper()
 	const dc = `

@@ -18,7 +18,7 @@ func allObjects() []*Object {
 	return append(objects, mlx5Objects[:]...)
 }
 
-// Numbers in the headers that no kernel's methods use (6.1 and 7.3 were looked at).
+// Numbers in the headers that no method of the kernels 6.1 and 7.3 uses.
 var reservedIDs = []string{
 	"UVERBS_METHOD_FLOW_ACTION_ESP_CREATE",
 	"UVERBS_METHOD_FLOW_ACTION_ESP_MODIFY",

@@ -49,10 +49,10 @@ type span struct {
 
 var (
 	errPlainCQ   = fmt.Errorf("%w: efa's completions have one size and can't be compressed", provider.ErrNotSupported)
-	errCQLength  = errors.New("efa: the kernel's completion queue is shorter than it was asked for")
+	errCQLength  = errors.New("efa: the kernel's completion queue is shorter than requested")
 	errNoEvents  = fmt.Errorf("%w: the device has no completion events, or the completion queue was created with PollOnly", provider.ErrNotSupported)
 	errSolicited = fmt.Errorf("%w: efa has no solicited events", provider.ErrNotSupported)
-	errResize    = fmt.Errorf("%w: efa's completion queues keep their size", provider.ErrNotSupported)
+	errResize    = fmt.Errorf("%w: efa's completion queues can't be resized", provider.ErrNotSupported)
 )
 
 // maxCQE is more than any device has.
@@ -151,7 +151,8 @@ func (q *cq) Poll(wc []provider.WC) (n int, err error) {
 	return n, err
 }
 
-// PollEx is Poll with the fields that only efa has. Only SGID needs the CQ's field.
+// PollEx is like Poll, with the fields that only efa has. Only SGID must be selected when the
+// CQ is created.
 func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	before, ok := q.consumed, true
 	for n < len(wc) {
@@ -167,8 +168,9 @@ func (q *cq) PollEx(wc []provider.WCEx) (n int, err error) {
 	return n, err
 }
 
-// poll moves the next completion into wc, and reports whether there is one. A completion that can't
-// be reported is an error. But with after, when others precede it, it stays in the ring.
+// poll moves the next completion into wc, and reports whether there is one. A completion that
+// can't be reported is an error. But with after, when other completions precede it, it stays
+// in the ring.
 func (q *cq) poll(wc *provider.WC, ex *provider.WCEx, after bool) (bool, error) {
 	for idle := 0; idle < len(q.rings); q.rotate() {
 		r := &q.rings[q.current]

@@ -1,6 +1,6 @@
 // Package efa is the provider for EFA, the network adapter of AWS (Elastic Fabric Adapter). It
-// corresponds to libefa in rdma-core. It isn't part of every program: a program links it by
-// importing it, or package efadv:
+// corresponds to libefa in rdma-core. The provider isn't part of every program: a program
+// links it by importing it, or package efadv:
 //
 //	import _ "github.com/goverbs/goverbs/provider/efa"
 //
@@ -22,8 +22,8 @@
 // # What differs from libefa
 //
 //   - The completion of an RDMA read is WCRDMARead, with its length. libefa reports a send.
-//   - Request numbers are reused in the order of their return. libefa reuses the last one
-//     first.
+//   - Request numbers are reused in the order of their return. libefa reuses the last returned
+//     number first.
 //   - A completion of a queue pair that was destroyed is dropped. libefa's poll fails.
 //   - A completion that matches no request is a *provider.CQEError. libefa checks only the
 //     number of the queue pair.
@@ -90,7 +90,7 @@ func newContext(f *ioctl.File, cmd ioctl.GetContext) (provider.Context, error) {
 // maxSubCQs is more than any device has.
 const maxSubCQs = 64
 
-var errOldKernel = fmt.Errorf("%w: the kernel's driver of efa doesn't tell the numbers of address handles and the device's limits", provider.ErrNotSupported)
+var errOldKernel = fmt.Errorf("%w: the kernel's efa driver doesn't report the numbers of address handles and the device's limits", provider.ErrNotSupported)
 
 // Adopt also queries the device, whose limits determine the queues.
 func (c *context) Adopt() error {
@@ -114,7 +114,7 @@ func (c *context) Adopt() error {
 	}
 	l.maxInline = min(l.maxInline, longInline)
 	if l.completions = int(l.context.SubCqsPerCq); l.completions < 1 || l.completions > maxSubCQs {
-		return fmt.Errorf("efa: the kernel says that a CQ has %d rings", l.completions)
+		return fmt.Errorf("efa: the kernel reports a CQ of %d rings", l.completions)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (c *context) NewSRQ(ioctl.SrqCreate, *provider.SRQInit) (provider.SRQ, erro
 
 var errSRQ = fmt.Errorf("%w: efa has no shared receive queues", provider.ErrNotSupported)
 
-var errOffset = errors.New("efa: the kernel tells an impossible place of a queue or doorbell")
+var errOffset = errors.New("efa: the kernel reports an invalid offset of a queue or doorbell")
 
 // mapDoorbell maps the page of a doorbell.
 func mapDoorbell(f *ioctl.File, key uint64, offset uint32) (page []byte, err error) {

@@ -119,7 +119,7 @@ func TestHostileKernel(t *testing.T) {
 	q2.Release()
 }
 
-// Whatever is written to the queues at any time, posts and polls don't panic.
+// Posts and polls don't panic, whatever bytes are written to the queues at any time.
 func FuzzQueues(f *testing.F) {
 	f.Add([]byte{0x40, 0, 0, 3, 5, 0, 0, 0, 0x40, 0, 1, 5}, uint16(0))
 	f.Add([]byte{0xff, 1, 3, 0, 0, 9, 255, 255, 7}, uint16(32))

@@ -32,8 +32,8 @@ var (
 	errUnsolicit = fmt.Errorf("%w: the device completes no RDMA write with immediate data without a receive", provider.ErrNotSupported)
 	errNoRDMA    = fmt.Errorf("%w: the device has no RDMA writes", provider.ErrNotSupported)
 	errServiceUD = errors.New("efa: only an SRD queue pair has options")
-	errQPNumber  = errors.New("efa: the kernel tells a queue pair number of more than 16 bits")
-	errRecvRing  = errors.New("efa: the kernel's receive queue is shorter than it was asked for")
+	errQPNumber  = errors.New("efa: the kernel reports a queue pair number of more than 16 bits")
+	errRecvRing  = errors.New("efa: the kernel's receive queue is shorter than requested")
 )
 
 // maxRing is the maximum length for the doorbells' counters of 16 bits.
@@ -215,7 +215,8 @@ func (q *qp) Moved(to uapi.IbQpState) uint32 {
 	return uint32(q.number)
 }
 
-// QueryMask returns the attributes that the driver can report. It refuses queries of others.
+// QueryMask returns the attributes that the driver can report. The driver refuses queries of
+// other attributes.
 func (q *qp) QueryMask() uapi.IbQpAttrMask {
 	return uapi.IB_QP_STATE | uapi.IB_QP_PKEY_INDEX | uapi.IB_QP_PORT | uapi.IB_QP_QKEY | uapi.IB_QP_SQ_PSN | uapi.IB_QP_CAP | uapi.IB_QP_RNR_RETRY
 }

@@ -161,7 +161,7 @@ func sendOf(op uapi.IbUverbsWrOpcode) provider.SendWR {
 	return provider.SendWR{WRID: 42, Opcode: op, Flags: uint32(uapi.IB_SEND_SIGNALED), AH: &peer, RemoteQPN: 0x1234, RemoteQKey: 0x1ee7, Remote: provider.Remote{Addr: 0x77777777, RKey: 0x8888}}
 }
 
-// The descriptors of each kind of request, bit by bit.
+// The descriptors of each kind of request are compared bit by bit.
 func TestSendDescriptors(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
@@ -270,7 +270,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// Requests complete in any order, and no two of them have one number.
+// Requests complete in any order, and no two outstanding requests have the same number.
 func TestAnyOrder(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
@@ -419,7 +419,7 @@ func TestRefusedSends(t *testing.T) {
 	}
 }
 
-// Queue pairs that the device can't have.
+// Queue pairs beyond the device's limits are refused.
 func TestRefusedQPs(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})
@@ -447,7 +447,7 @@ func TestRefusedQPs(t *testing.T) {
 
 type anSRQ struct{ provider.SRQ }
 
-// The statuses of completions, and InfiniBand's for them.
+// Each status of a completion is translated to InfiniBand's.
 func TestStatuses(t *testing.T) {
 	r := newRig(t)
 	c := r.newCQ(t, 0, provider.CQInit{CQE: 16})

@@ -64,7 +64,7 @@ func (c *context) NewAH(cmd ioctl.WriteCreateAh, init provider.AHInit) (provider
 }
 
 // sourcePort returns the UDP source port of a flow's packets, which switches use to
-// distribute flows. The flow label determines the port; without a label any port will do.
+// distribute flows. The flow label determines the port. Without a label, any port will do.
 func sourcePort(flow uint32) uint16 {
 	const least = 0xc000 // IB_ROCE_UDP_ENCAP_VALID_PORT_MIN
 	if flow == 0 {

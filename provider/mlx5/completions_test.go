@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// TestReceiveFields: each field of a receive's completion.
+// TestReceiveFields checks each field of a receive's completion.
 func TestReceiveFields(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -47,7 +47,7 @@ func TestReceiveFields(t *testing.T) {
 		}
 		c.write(0, cqe{op: tt.op, qpn: 0x123456, uidx: q.uidx(), bytes: 0x51525354})
 		b := c.entry(0)
-		b[17] = 0xe5                                                    // path bits, below one that is something else
+		b[17] = 0xe5                                                    // path bits, below an unrelated bit
 		binary.BigEndian.PutUint16(b[22:], 0x6162)                      // SLID
 		binary.BigEndian.PutUint32(b[24:], tt.grh<<28|7<<24|0x00717273) // SL and QP of the sender
 		if tt.check {
@@ -67,8 +67,8 @@ func TestReceiveFields(t *testing.T) {
 	}
 }
 
-// TestSendFields: the fields of a send's completion, by its opcode in the CQE; a UMR has
-// one opcode for two operations.
+// TestSendFields checks the fields of a send's completion for each opcode in the CQE. A UMR
+// has one opcode for two operations.
 func TestSendFields(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -49,8 +49,8 @@ func TestAnswersRefused(t *testing.T) {
 	}
 }
 
-// TestRegisters: the places of registers in pages with many UARs, as on systems whose pages
-// are larger than a UAR, and in a UAR as large as a page of 64 KB.
+// TestRegisters checks the addresses of registers in pages with many UARs, as on systems
+// whose pages are larger than a UAR, and in a UAR as large as a page of 64 KB.
 func TestRegisters(t *testing.T) {
 	page := &uarPage{mem: make([]byte, 1<<16)}
 	for _, tt := range []struct {

@@ -72,7 +72,7 @@ func (c call) value(t *testing.T, attr uint16) uint64 {
 	return binary.NativeEndian.Uint64(read(t, c.values[attr], 8))
 }
 
-// put writes an attribute's value, and out what it points at.
+// put writes an attribute's value, and out writes the data that it points to.
 func (c call) put(t *testing.T, attr uint16, value uint64) {
 	if err := syscalltest.Write(c.values[attr], binary.NativeEndian.AppendUint64(nil, value)); err != nil {
 		t.Error(err)
@@ -165,7 +165,7 @@ func TestPagesOfRegisters(t *testing.T) {
 			t.Errorf("register %d: %+v", i, r)
 		}
 		places[r]++
-		// Of a page, the registers begin at 0x800; what is stored there gets to the device.
+		// The registers of a page begin at 0x800. Stores to them reach the device.
 		*(*uint32)(r.base) = uint32(i + 1)
 		found := false
 		for n := range uint64(2) {
@@ -528,7 +528,7 @@ func TestQPFlags(t *testing.T) {
 	}
 }
 
-// TestDisorderTold: each move to INIT requests receives in any order, and no other move does.
+// TestDisorderTold: each move to INIT requests receives in any order. Other moves don't.
 func TestDisorderTold(t *testing.T) {
 	r := newRig(t, 1)
 	var given uapi.Mlx5IbModifyQp

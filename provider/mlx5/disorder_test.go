@@ -118,7 +118,7 @@ func TestDisorderTwice(t *testing.T) {
 	}
 }
 
-// TestDisorderRefused: options that exclude receives in any order.
+// TestDisorderRefused: options that exclude receives in any order are refused.
 func TestDisorderRefused(t *testing.T) {
 	r := newRig(t, 1)
 	r.limits.recvWQEs = 512

@@ -9,7 +9,7 @@ import (
 )
 
 // TestECE: the adapter's options arrive with the new QP and, after other options were
-// requested, with a change of state: for a DCT, with the one that creates it.
+// requested, with a change of state: for a DCT, with the change that creates it.
 func TestECE(t *testing.T) {
 	for _, dc := range []provider.DriverType{provider.NoDriverType, provider.DCTarget} {
 		r := newRig(t, 1)
@@ -66,7 +66,7 @@ func TestECE(t *testing.T) {
 	}
 }
 
-// TestECETakenBack: after a failed change of state and another one without ECE, the first one's
+// TestECETakenBack: after a failed change of state and another change without ECE, the first
 // response isn't used, since its memory may be reused.
 func TestECETakenBack(t *testing.T) {
 	r := newRig(t, 1)

@@ -22,7 +22,7 @@ func TestEnvironment(t *testing.T) {
 		{name: "BlueFlame off", set: map[string]string{"MLX5_SHUT_UP_BF": "1"}, noFlame: true, asked: 16, askedLow: 4, maxDedicated: 8, maxCommon: 8},
 		{name: "empty", set: map[string]string{"MLX5_SHUT_UP_BF": ""}, noFlame: true, asked: 16, askedLow: 4, maxDedicated: 8, maxCommon: 8},
 		{name: "BlueFlame on", set: map[string]string{"MLX5_SHUT_UP_BF": "0"}, asked: 16, askedLow: 4, maxDedicated: 8, maxCommon: 8},
-		// No more than 12 are shared.
+		// At most 12 registers are shared.
 		{name: "more", set: map[string]string{"MLX5_TOTAL_UUARS": "64"}, asked: 64, askedLow: 52, maxDedicated: 52, maxCommon: 12},
 		{name: "odd", set: map[string]string{"MLX5_TOTAL_UUARS": "7"}, asked: 8, askedLow: 4, maxDedicated: 4, maxCommon: 4},
 		{name: "low latency", set: map[string]string{"MLX5_NUM_LOW_LAT_UUARS": "15"}, asked: 16, askedLow: 15, maxDedicated: 15, maxCommon: 1},

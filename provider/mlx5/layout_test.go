@@ -32,7 +32,7 @@ func TestLines(t *testing.T) {
 		{"the receiver", rq + unsafe.Offsetof(q.rq.receiver), rq + unsafe.Offsetof(q.rq.receiver) + unsafe.Sizeof(q.rq.receiver)},
 		{"the poller of receives", rq + unsafe.Offsetof(q.rq.done), rq + unsafe.Offsetof(q.rq.done) + 4},
 	}
-	// Nothing but padding is less than a line away from them.
+	// Only padding is less than a cache line away from the written fields.
 	fixed := []span{
 		{"what all read", 0, sq},
 		{"what all read of sends", sq, sq + unsafe.Offsetof(q.sq.reg) + unsafe.Sizeof(q.sq.reg)},
@@ -52,7 +52,7 @@ func TestLines(t *testing.T) {
 		}
 	}
 
-	// The fields are those.
+	// The goroutines write exactly these fields.
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 63})
 	real := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: uapi.IbUverbsQpCap{MaxSendWr: 16, MaxSendSge: 2, MaxRecvWr: 16, MaxRecvSge: 2, MaxInlineData: 64}})

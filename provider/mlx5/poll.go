@@ -11,8 +11,8 @@ import (
 )
 
 // A credit has the numbers of a QP's completed requests that a poll has yet to report to the
-// QP's queues. They are reported once for many completions. The credit is part of the CQ and
-// belongs to its last resource, because a pointer would cost write barriers.
+// QP's queues. The poll reports them once for many completions. The credit is part of the CQ
+// and belongs to its last resource, because a pointer would cost write barriers.
 type credit struct {
 	sends, recvs         bool // there is something to report
 	sendsDone, recvsDone uint32

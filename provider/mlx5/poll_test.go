@@ -231,7 +231,7 @@ func TestTheirCQ(t *testing.T) {
 }
 
 // TestNumberAgain: if CQEs have the adapter's numbers, a new queue may get the number of a
-// destroyed queue before this library has released that.
+// destroyed queue before this library has released the destroyed queue.
 func TestNumberAgain(t *testing.T) {
 	r := newRig(t, 0)
 	c := r.newCQ(t, provider.CQInit{CQE: 15})

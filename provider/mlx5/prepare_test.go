@@ -35,7 +35,7 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
-// TestQPRequest: the driver's request for a QP's queues.
+// TestQPRequest checks the driver's request for a QP's queues.
 func TestQPRequest(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		r := newRig(t, version)
@@ -51,7 +51,7 @@ func TestQPRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(q.Release)
-		// A UMR makes for WQEs of four blocks: ten have 64.
+		// With UMRs, a WQE has up to four blocks: ten WQEs take 40, rounded up to 64.
 		want := uapi.Mlx5IbCreateQp{
 			BufAddr: q.buf.addr(), DbAddr: q.record.addr(), SqWqeCount: 64,
 			RqWqeCount: 8, RqWqeShift: uint32(bits.Len(4*16)) - 1,

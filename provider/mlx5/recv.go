@@ -85,7 +85,7 @@ type receiver struct {
 	held bool
 }
 
-// look is sendQueue.look for receives.
+// look is like sendQueue.look, for receives.
 func (r *recvQueue) look(n int) bool {
 	r.seen = atomic.LoadUint32(&r.done)
 	return r.posted-r.seen+uint32(n) <= r.usual
@@ -114,7 +114,7 @@ func (q *qp) PostRecv(wrs []provider.RecvWR) (int, error) {
 	return 1, nil
 }
 
-// postAgain is PostRecv for a queue that seems full, or a buffer that is unusual.
+// postAgain is like PostRecv, for a queue that seems full, or an unusual buffer.
 //
 //go:noinline
 func (r *recvQueue) postAgain(wrs []provider.RecvWR) (int, error) { return r.postList(wrs) }
@@ -147,7 +147,7 @@ func (r *recvQueue) postList(wrs []provider.RecvWR) (int, error) {
 	return len(wrs), nil
 }
 
-// publishFast is publish, inlined on processors that don't reorder stores.
+// publishFast does as publish does, but is inlined on processors that don't reorder stores.
 func (r *recvQueue) publishFast() {
 	if mmio.StoresReorder {
 		r.publish()

@@ -19,7 +19,7 @@ func words(list ...uint32) (b []byte) {
 	return b
 }
 
-// TestRequestBytes: each operation of a connected QP, with all its fields, in the
+// TestRequestBytes checks each operation of a connected QP, with all its fields, in the
 // adapter's layout.
 func TestRequestBytes(t *testing.T) {
 	const all = uint32(uapi.IB_SEND_FENCE | uapi.IB_SEND_SIGNALED | uapi.IB_SEND_SOLICITED)
@@ -28,7 +28,7 @@ func TestRequestBytes(t *testing.T) {
 	first, second := []uint32{0x292a, 0x2b2c2d2e, 0x21222324, 0x25262728}, []uint32{0x393a, 0x3b3c3d3e, 0x31323334, 0x35363738}
 	remote := []uint32{0x11121314, 0x15161718, 0x191a1b1c, 0}
 	eight := []uint32{8, 0x2b2c2d2e, 0x21222324, 0x25262728}
-	// An address vector but for its key and number: bytes as the adapter has them.
+	// An address vector without its key and number, in the adapter's layout.
 	vector := new(provider.AHRef)
 	for i, w := range []uint32{0, 0, 0, 0x11121314, 0x21222324, 0x25262728, 0x31323334, 0x35363738, 0x41424344, 0x45464748, 0x51525354, 0x55565758} {
 		binary.BigEndian.PutUint32(unsafe.Slice((*byte)(unsafe.Pointer(&vector.Vector)), 48)[4*i:], w)
@@ -116,7 +116,7 @@ func TestWithoutAtomics(t *testing.T) {
 		uapi.IB_UVERBS_WR_ATOMIC_CMP_AND_SWP, uapi.IB_UVERBS_WR_ATOMIC_FETCH_AND_ADD,
 		uapi.IB_UVERBS_WR_MASKED_ATOMIC_CMP_AND_SWP, uapi.IB_UVERBS_WR_MASKED_ATOMIC_FETCH_AND_ADD,
 	}
-	// The adapter's bits: atomic_operations, of the capabilities of atomics.
+	// The bits are those of atomic_operations in the adapter's atomic capabilities.
 	for have := range atomics(1 << len(ops)) {
 		q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(4, 1, 0), Atomics: true})
 		q.sq.atomics = have

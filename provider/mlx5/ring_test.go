@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A rig is a context without a device: its queues are those of a real one, its
-// register page is ordinary memory, and the test plays the adapter.
+// A rig is a context without a device: its queues are those of a real context, its register
+// page is ordinary memory, and the test plays the adapter.
 type rig struct {
 	*context
 }
@@ -105,8 +105,8 @@ type cqe struct {
 	format   uint8
 }
 
-// write puts one where the adapter does: at the end of the entry's bytes, with an owner
-// bit that changes as often as the ring was full.
+// write writes a completion as the adapter does: at the end of the entry's bytes, with an
+// owner bit that changes in each round of the ring.
 func (r *cqRing) write(i uint32, c cqe) {
 	b := r.entry(i)
 	clear(b)
@@ -121,13 +121,13 @@ func (r *cqRing) write(i uint32, c cqe) {
 	}
 }
 
-// entry returns the 64 bytes of an entry, of 128 the latter.
+// entry returns the 64 bytes of an entry, or the second half of an entry of 128 bytes.
 func (r *cqRing) entry(i uint32) []byte {
 	entries, size := int(r.mask)+1, 64*int(r.stride)
 	return r.buf[int(i)%entries*size:][size-64 : size]
 }
 
-// number reads a word of a doorbell record, or writes it: big-endian.
+// number converts a word of a doorbell record, which is big-endian, to or from a number.
 func number(word uint32) uint32 {
 	var b [4]byte
 	binary.NativeEndian.PutUint32(b[:], word)
@@ -138,14 +138,13 @@ func capOf(wr, sge, inline uint32) uapi.IbUverbsQpCap {
 	return uapi.IbUverbsQpCap{MaxSendWr: wr, MaxRecvWr: wr, MaxSendSge: sge, MaxRecvSge: sge, MaxInlineData: inline}
 }
 
-// An adapter takes what a send queue's doorbell records show, WQE after WQE.
+// An adapter takes the WQEs that a send queue's doorbell record announces, one by one.
 type adapter struct {
 	q     *qp
-	block uint32 // of the WQE to take next
+	block uint32 // the first block of the next WQE
 }
 
-// take returns the WQEs that it hasn't seen, as bytes put together where the
-// ring's end cuts them.
+// take returns the new WQEs as bytes, also when they wrap around the ring's end.
 func (a *adapter) take(t *testing.T) (wqes [][]byte, blocks []uint32) {
 	t.Helper()
 	s := &a.q.sq
@@ -249,7 +248,8 @@ func TestSendQueues(t *testing.T) {
 						}
 					}
 				}
-				// The adapter completes some of them, of which the last stands for all.
+				// The adapter completes some of the requests. The last completion covers the
+				// requests before it.
 				for j := range blocks {
 					if j+1 < len(blocks) && m.IntN(2) == 0 {
 						continue
@@ -283,8 +283,7 @@ func TestSendQueues(t *testing.T) {
 	}
 }
 
-// uidx is the number in the CQEs of a QP: of those without an SRQ, version 0 has
-// none.
+// uidx is the QP's number in its CQEs. For a QP without an SRQ, version 0 has none.
 func (q *qp) uidx() uint32 {
 	if q.ctx.cqeVersion == 0 {
 		return 0
@@ -292,7 +291,8 @@ func (q *qp) uidx() uint32 {
 	return q.resource.number
 }
 
-// uidx is the same for a QP's receives from an SRQ, which version 0 names.
+// uidx is the number in the CQEs of a QP's receives from the SRQ. Version 0 has the SRQ's
+// number.
 func (s *srq) uidx(q *qp) uint32 {
 	if s.ctx.cqeVersion == 0 {
 		return s.number
@@ -300,7 +300,7 @@ func (s *srq) uidx(q *qp) uint32 {
 	return q.resource.number
 }
 
-// TestConsumerIndex: the record says with 24 bits how far was polled.
+// TestConsumerIndex: the record has the number of polled completions, in 24 bits.
 func TestConsumerIndex(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 7})
@@ -321,7 +321,7 @@ func TestConsumerIndex(t *testing.T) {
 	}
 }
 
-// TestErrors: each syndrome's status, a flush, and the queue after RESET.
+// TestErrors checks each syndrome's status, a flush, and the queue after RESET.
 func TestErrors(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 16})
@@ -359,8 +359,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// TestForget drops one QP's completions and keeps the others', in order, with
-// owner bits that hold in their new places.
+// TestForget drops one QP's completions and keeps the others in order, with the owner bits of
+// their new entries.
 func TestForget(t *testing.T) {
 	for _, size := range []uint32{64, 128} {
 		r := newRig(t, 1)
@@ -369,7 +369,7 @@ func TestForget(t *testing.T) {
 		b := r.newQP(t, 2, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(8, 1, 0)})
 		wc := make([]provider.WC, 16)
 		produced := uint32(0)
-		for range 50 { // so that it wraps at each place
+		for range 50 { // so that the ring wraps at each entry
 			var keep []uint64
 			for i, q := range []*qp{a, b, b, a, b} {
 				at := q.sq.next
@@ -397,7 +397,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-// TestForgetFreesReceives: the receives of the completions that are dropped go back to their SRQ.
+// TestForgetFreesReceives: the receives of dropped completions go back to their SRQ.
 func TestForgetFreesReceives(t *testing.T) {
 	for _, version := range []uint8{0, 1} {
 		r := newRig(t, version)
@@ -420,7 +420,7 @@ func TestForgetFreesReceives(t *testing.T) {
 	}
 }
 
-// TestResize carries completions over, from wherever they are in the old ring.
+// TestResize keeps the completions, wherever they are in the old ring.
 func TestResize(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 7})
@@ -450,7 +450,7 @@ func TestResize(t *testing.T) {
 		if err := c.Remap(); err != nil {
 			t.Fatal(err)
 		}
-		post(uint64(n)) // into the new one
+		post(uint64(n)) // into the new ring
 		got, err := c.Poll(wc)
 		if got != n+1 || err != nil {
 			t.Fatalf("to %d: %d, %v, want %d completions", size, got, err, n+1)
@@ -461,7 +461,7 @@ func TestResize(t *testing.T) {
 			}
 		}
 	}
-	for range 2 { // to where it is already: the kernel does nothing
+	for range 2 { // to the present size: the kernel does nothing
 		cmd := ioctl.NewWriteResizeCq()
 		if err := c.Resize(cmd, 5); err != nil {
 			t.Fatal(err)
@@ -473,8 +473,8 @@ func TestResize(t *testing.T) {
 	}
 }
 
-// TestResizeWithoutMark: the adapter writes to the new ring, so this stays, and
-// nothing is put there. What came before can be polled, then there is an error.
+// TestResizeWithoutMark: the adapter writes to the new ring, so the ring stays allocated, and
+// the library writes nothing to it. Earlier completions can be polled. Then polls fail.
 func TestResizeWithoutMark(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 7})
@@ -490,7 +490,7 @@ func TestResizeWithoutMark(t *testing.T) {
 	}
 	ring := c.resized.buf
 	for i := range ring {
-		ring[i] = 0xf0 // the adapter's, from here on
+		ring[i] = 0xf0 // the adapter owns the ring from here on
 	}
 	if err := c.Remap(); err != errNoResizeCQE {
 		t.Error("without the adapter's mark:", err)
@@ -510,7 +510,7 @@ func TestResizeWithoutMark(t *testing.T) {
 			t.Error("after it, timed:", n, err)
 		}
 	}
-	for i, b := range ring { // it would fault had it been unmapped
+	for i, b := range ring { // faults if the ring was unmapped
 		if b != 0xf0 {
 			t.Fatalf("byte %d of the adapter's ring is %#x", i, b)
 		}
@@ -577,7 +577,7 @@ func TestSRQ(t *testing.T) {
 		q := r.newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, SRQ: s, Cap: uapi.IbUverbsQpCap{MaxSendWr: 1, MaxSendSge: 1}})
 		m := rand.New(rand.NewPCG(1, uint64(depth)))
 		wc := make([]provider.WC, 1)
-		var taken []uint16 // by the adapter, not completed
+		var taken []uint16 // taken by the adapter, and not completed
 		next, took, produced, again := uint16(0), uint16(0), uint16(0), uint16(0)
 		ids := map[uint16]uint64{}
 		id := uint64(0)
@@ -610,7 +610,8 @@ func TestSRQ(t *testing.T) {
 				at := taken[i]
 				taken = append(taken[:i], taken[i+1:]...)
 				if m.IntN(10) == 0 {
-					// Given back for a missing page: it comes again, as the last.
+					// A receive returned because of a missing page is used again, as the
+					// last.
 					c.write(c.next, cqe{op: wqe.CQEResponderError, qpn: 1, uidx: s.uidx(q), counter: uint32(at), syndrome: 0x22, vendor: 0x93})
 					before := uint16(number(s.record[0]))
 					if n, err := c.Poll(wc); n != 0 || err != nil {
@@ -619,7 +620,7 @@ func TestSRQ(t *testing.T) {
 					if number(s.record[0]) != uint32(before+1) {
 						t.Fatal("the receive was not posted again")
 					}
-					// Play it at once, with all before it.
+					// Complete it at once, with all receives before it.
 					for took != before+1 {
 						w := s.at(next)
 						_, _, addr := w[1].DataOf()
@@ -643,7 +644,7 @@ func TestSRQ(t *testing.T) {
 	}
 }
 
-// TestArm: the doorbell says up to where was polled, and which arming it is.
+// TestArm: the doorbell has the consumer index and the number of the arming.
 func TestArm(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 3})
@@ -665,8 +666,8 @@ func TestArm(t *testing.T) {
 	}
 }
 
-// TestNowhere: a request without an operation is refused in each of the ways to post, and the requests
-// before it are posted.
+// TestNowhere: each way to post refuses a request without an operation, and posts the
+// requests before it.
 func TestNowhere(t *testing.T) {
 	sge := []provider.SGE{{Addr: 1, Length: 2, LKey: 3}}
 	send := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_SEND, SGL: sge}
@@ -687,11 +688,12 @@ func TestNowhere(t *testing.T) {
 	}
 }
 
-// TestWQETooLong: a WQE is held to its own place, whatever of it is header and data.
+// TestWQETooLong: a WQE doesn't exceed its maximum length, however it is divided into header
+// and data.
 func TestWQETooLong(t *testing.T) {
 	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET, Cap: capOf(2, 1, 60), MaxTSOHeader: 60, MaxTSO: 1 << 16}
 	q := newRig(t, 1).newQP(t, 1, init)
-	room := q.sq.maxSegments*wqe.SegmentSize - 2*wqe.SegmentSize // beside control and Ethernet segments
+	room := q.sq.maxSegments*wqe.SegmentSize - 2*wqe.SegmentSize // without control and Ethernet segments
 	for header := minEthernet; header <= 60; header++ {
 		for data := 1; data <= q.sq.maxData+1; data++ {
 			wr := provider.SendWR{Opcode: uapi.IB_UVERBS_WR_TSO, Header: make([]byte, header), MSS: 100, Inline: make([]byte, data)}
@@ -705,7 +707,8 @@ func TestWQETooLong(t *testing.T) {
 	}
 }
 
-// TestNoInline: a queue whose WQEs have no room for the head of inline data has none.
+// TestNoInline: a queue whose WQEs have no room for the header of inline data takes no inline
+// data.
 func TestNoInline(t *testing.T) {
 	cap := uapi.IbUverbsQpCap{MaxSendWr: 1}
 	q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: cap})
@@ -717,8 +720,8 @@ func TestNoInline(t *testing.T) {
 	}
 }
 
-// TestNothingInFront: what stays on this side begins with its own segments,
-// whatever the QP's type, and needs no address handle.
+// TestNothingInFront: a local operation begins with its own segments, for each type of QP,
+// and needs no address handle.
 func TestNothingInFront(t *testing.T) {
 	const nop, closing = 1, 8 // segments
 	for _, tt := range []struct {
@@ -805,7 +808,7 @@ func BenchmarkPost(b *testing.B) {
 	}
 }
 
-// TestAtomicLength: an atomic has 8 bytes, however long the memory for them is.
+// TestAtomicLength: an atomic's result has 8 bytes, however long its memory is.
 func TestAtomicLength(t *testing.T) {
 	q := newRig(t, 1).newQP(t, 1, provider.QPInit{Type: uapi.IB_UVERBS_QPT_RC, Cap: capOf(8, 1, 0), Atomics: true})
 	for op, at := range map[uapi.IbUverbsWrOpcode]int{ // of the data segment, in segments
@@ -825,8 +828,8 @@ func TestAtomicLength(t *testing.T) {
 	}
 }
 
-// TestFirstFault: only what the vendor calls a missing page is posted again; another
-// remote abort fails the receive.
+// TestFirstFault: only a receive whose vendor error means a missing page is posted again.
+// Another remote abort fails the receive.
 func TestFirstFault(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.newCQ(t, provider.CQInit{CQE: 7})
@@ -842,7 +845,8 @@ func TestFirstFault(t *testing.T) {
 	}
 }
 
-// TestMaxTSO: as much data as the device says is cut up at once, and not a byte more.
+// TestMaxTSO: a request's data for segmentation has up to the device's limit, and not a byte
+// more.
 func TestMaxTSO(t *testing.T) {
 	init := provider.QPInit{Type: uapi.IB_UVERBS_QPT_RAW_PACKET, Cap: capOf(4, 2, 0), MaxTSOHeader: 60, MaxTSO: 1500}
 	q := newRig(t, 1).newQP(t, 1, init)

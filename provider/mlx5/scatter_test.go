@@ -32,8 +32,8 @@ func TestScatter(t *testing.T) {
 		size   uint32 // of the CQE
 		n      int    // bytes of the message
 		want   uapi.IbWcStatus
-		places [][2]int // of the memory: where, how many
-		nobody bool     // nobody asked for it
+		places [][2]int // pieces of the memory: offset and length
+		nobody bool     // the QP was created without ScatterToCQE
 	}{
 		{"one", to(provider.SGE{Addr: at + 3, Length: 40, LKey: 7}), 64, 20, uapi.IB_WC_SUCCESS, [][2]int{{3, 20}}, false},
 		{"two", to(provider.SGE{Addr: at + 50, Length: 10, LKey: 7}, provider.SGE{Addr: at, Length: 30, LKey: 7}), 64, 32, uapi.IB_WC_SUCCESS, [][2]int{{50, 10}, {0, 22}}, false},

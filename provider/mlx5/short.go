@@ -88,7 +88,7 @@ func (q *qp) PostSend(wrs []provider.SendWR, more bool) (int, error) {
 	return len(wrs), nil
 }
 
-// postAgain is PostSend for a queue that seems full.
+// postAgain is like PostSend, for a queue that seems full.
 //
 //go:noinline
 func (q *qp) postAgain(wrs []provider.SendWR, more bool) (int, error) {
@@ -105,7 +105,7 @@ const shortest = uint64(7)<<32 | 7
 // remote has the opcodes with a remote address.
 const remote = 1<<uapi.IB_UVERBS_WR_RDMA_WRITE | 1<<uapi.IB_UVERBS_WR_RDMA_WRITE_WITH_IMM | 1<<uapi.IB_UVERBS_WR_RDMA_READ
 
-// PostShort does as little as possible per request. It refuses other requests, which
+// PostShort does as little as possible per request. It refuses uncommon requests, which
 // PostSend then posts. A single request takes no loop: in a loop, the compiler would move
 // values from registers to the stack.
 func (q *qp) PostShort(list []provider.Short, more bool) bool {
@@ -143,7 +143,7 @@ func (q *qp) PostShort(list []provider.Short, more bool) bool {
 	return true
 }
 
-// postShorts is PostShort for any number of requests.
+// postShorts is like PostShort, for any number of requests.
 func (s *sendQueue) postShorts(list []provider.Short, more bool) bool {
 	if s.posted-s.seen+uint32(len(list)) > s.usual && !s.look(len(list)) {
 		return false
@@ -177,7 +177,7 @@ func (s *sendQueue) postShorts(list []provider.Short, more bool) bool {
 	return true
 }
 
-// postInline is PostSend for one request whose data is copied into the WQE.
+// postInline is like PostSend, for one request whose data is copied into the WQE.
 func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	wr := &wrs[0]
 	length, next := len(wr.Inline), s.next
@@ -217,7 +217,7 @@ func (s *sendQueue) postInline(wrs []provider.SendWR, more bool) (int, error) {
 	return 1, nil
 }
 
-// postDatagram is PostSend for one send of a UD QP with one piece of memory.
+// postDatagram is like PostSend, for one send of a UD QP with one piece of memory.
 func (q *qp) postDatagram(wrs []provider.SendWR, more bool) (int, error) {
 	s := &q.sq
 	next := s.next
@@ -259,7 +259,8 @@ func (s *sendQueue) tryBlueFlame(w *window, blocks uint32) bool {
 		mmio.TryFlame(&s.bell, swap32(s.next&0xffff), unsafe.Pointer(w), int(blocks), s.shared)
 }
 
-// ringOne is ringDoorbell for a single new request of n segments that doesn't wrap around.
+// ringOne is like ringDoorbell, for a single new request of n segments that doesn't wrap
+// around.
 func (s *sendQueue) ringOne(w *window, n uint32) {
 	s.notify(&w[0], (n+wqe.BlockSegs-1)/wqe.BlockSegs, !s.delayed && n*wqe.SegmentSize <= s.bell.Size)
 	s.delayed = false

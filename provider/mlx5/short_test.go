@@ -35,7 +35,7 @@ func (a twin) same(t *testing.T, b twin) {
 	}
 }
 
-// usualWR is a request that may be short.
+// usualWR returns a random request that may be short.
 func usualWR(m *rand.Rand) provider.SendWR {
 	return provider.SendWR{
 		WRID: m.Uint64(), Remote: provider.Remote{Addr: m.Uint64(), RKey: m.Uint32()}, Flags: m.Uint32N(8),
@@ -160,14 +160,14 @@ func TestPostOneByOne(t *testing.T) {
 		if n, err := b.PostSend(nil, false); n != 0 || err != nil {
 			t.Fatal(n, err)
 		}
-		// A single one that was delayed is no longer worth a copy.
+		// A single delayed request is not copied to the register.
 		if len(wrs) == 1 {
 			copy(b.uars.cq.mem, a.uars.cq.mem)
 		}
 		a.same(t, b)
 		a.sq.done, b.sq.done = a.sq.posted, b.sq.posted
 
-		// All or none: a fence that was taken back is none.
+		// The fence of a request that was taken back has no effect.
 		if _, err := b.PostSend(wrs, true); err != nil {
 			t.Fatal(err)
 		}

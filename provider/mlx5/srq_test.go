@@ -11,8 +11,9 @@ import (
 )
 
 // TestSRQOrder: several QPs receive messages of four packets from one SRQ, so that receives
-// complete in another order than they were posted. The adapter fetches them faster the more of
-// them follow each other in memory: at least as many do as with rdma-core's rule since 2023.
+// complete in another order than they were posted. The adapter fetches receives faster if
+// more of them follow each other in memory. At least as many do as with rdma-core's rule
+// since 2023.
 func TestSRQOrder(t *testing.T) {
 	const depth, packets, warmup, messages = 255, 4, 10_000, 30_000
 	// The minimum percentage of WQEs that follow their predecessors, by the numbers of QPs and
@@ -160,7 +161,7 @@ func TestSRQReserve(t *testing.T) {
 			t.Fatal(n, err)
 		}
 	}
-	// messages lets some come, and returns the WQEs that were used.
+	// messages delivers messages, and returns the set of used WQEs, a bit for each.
 	messages := func(n int) (used uint16) {
 		t.Helper()
 		for i := range n {

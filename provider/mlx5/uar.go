@@ -98,7 +98,7 @@ func (u *uars) open(f *ioctl.File, r *uapi.Mlx5IbAllocUcontextResp) error {
 	u.perPage = 1
 	if r.LogUarSize != 0 || r.NumUarsPerPage != 0 {
 		if u.perPage = int(r.NumUarsPerPage); u.perPage < 1 {
-			return errors.New("mlx5: the kernel says that no UAR fits in a page")
+			return errors.New("mlx5: the kernel reports that no UAR fits in a page")
 		}
 	}
 	if r.TotBfregs == 0 {
@@ -123,7 +123,7 @@ func (u *uars) openDynamic(f *ioctl.File) (err error) {
 // openStatic maps the pages that the kernel allocated with the context.
 func (u *uars) openStatic(f *ioctl.File, total int) error {
 	if size := os.Getpagesize(); u.perPage*uarSize > size {
-		return fmt.Errorf("mlx5: the kernel says that %d UARs fit in a page of %d bytes", u.perPage, size)
+		return fmt.Errorf("mlx5: the kernel reports that %d UARs fit in a page of %d bytes", u.perPage, size)
 	}
 	pages := total / (u.perPage * usableRegisters)
 	if pages < 1 {

@@ -303,7 +303,7 @@ func TestModifySRQ(t *testing.T) {
 }
 
 // TestResizedUnmapped: a resized queue that can't be mapped returns an error, and doesn't use the
-// kernel's former ring. Another resize mends it.
+// kernel's former ring. Another resize repairs it.
 func TestResizedUnmapped(t *testing.T) {
 	f, ring := kernelFile(t, "goverbs-unmapped", 1<<16)
 	good, bad := uapi.Mminfo{Size: 4096}, uapi.Mminfo{}

@@ -94,8 +94,8 @@ func (c *cq) Resize(cmd ioctl.WriteResizeCq, _ uint32) error {
 	return nil
 }
 
-// Remap maps the new queue, to which the kernel has moved the completions. If that fails,
-// nothing can be polled until another Resize.
+// Remap maps the new queue, to which the kernel has moved the completions. If the mapping
+// fails, Poll returns an error until another Resize.
 func (c *cq) Remap() error {
 	q, err := mapQueue(c.file, *c.resp, completeSize)
 	c.resp = nil

@@ -65,7 +65,7 @@ func FuzzRings(f *testing.F) {
 	wild := header(9, 3)
 	lay(wild, 9, 3, 0xffffffff, 0x80000002)
 	f.Add(wild, uint16(4*512), all)
-	f.Add(good, uint16(4*512), append([]byte{index, 0xff, index, 3}, all...)) // ours is beyond, and would be the kernel's
+	f.Add(good, uint16(4*512), append([]byte{index, 0xff, index, 3}, all...)) // our index is out of range, and would equal the kernel's
 	f.Add(header(31, 0xffffffff), uint16(0), all)
 	f.Add(header(9, 3), uint16(4*512-1), all)
 	f.Add(header(6, 7), uint16(8*64), all)
@@ -139,7 +139,7 @@ func FuzzRings(f *testing.F) {
 						ring.mem[(int(arg)*37+len(ops)*5)%len(ring.mem)] = arg
 						continue
 					}
-					// Ours is the producer of the queues that we post to.
+					// Our index is the producer's in queues that we post to.
 					at := atConsumer
 					if (name == "CQ") != (arg&0x80 != 0) {
 						at = atProducer
@@ -214,7 +214,7 @@ func FuzzRings(f *testing.F) {
 					}
 				})
 				if got := binary.NativeEndian.Uint32(q.sq.mem[atProducer:]); got != q.prod {
-					t.Fatalf("the kernel is told of %d, we are at %d", got, q.prod)
+					t.Fatalf("the kernel sees producer index %d, want %d", got, q.prod)
 				}
 			case op == back && q != nil:
 				q.TakeBack()
@@ -279,7 +279,7 @@ func TestHostileAnswers(t *testing.T) {
 	for i, x := range []struct {
 		name  string
 		spoil func(a *answer, mem []byte)
-		cq    bool // what is left sound
+		cq    bool // the part that stays valid
 		srq   bool
 		qp    bool
 	}{
@@ -388,7 +388,7 @@ func TestSRQGoesOnAfterResize(t *testing.T) {
 		}
 	}
 	if p := binary.NativeEndian.Uint32(mem[ring+atProducer:]); p != 4 {
-		t.Errorf("the kernel is told of %d receives, want 4", p)
+		t.Errorf("the kernel sees %d receives, want 4", p)
 	}
 	if n := mappings(t, "goverbs-srq"); n != 1 {
 		t.Errorf("%d rings are mapped", n)

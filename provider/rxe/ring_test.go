@@ -194,10 +194,10 @@ func TestRingsBeforeRefused(t *testing.T) {
 		t.Errorf("the third of four is refused: %d, %v", n, err)
 	}
 	if n := q.sq.producer(); n != 2 {
-		t.Errorf("the kernel is told %d requests, want 2", n)
+		t.Errorf("the kernel sees %d requests, want 2", n)
 	}
 	if n, err := q.PostSend([]provider.SendWR{bad}, false); n != 0 || err != provider.ErrOpcode || q.sq.producer() != 2 {
-		t.Errorf("none is posted: %d, %v, and the kernel is told %d", n, err, q.sq.producer())
+		t.Errorf("posting a bad request: %d, %v, and the kernel sees %d requests", n, err, q.sq.producer())
 	}
 }
 

@@ -71,7 +71,7 @@ func (a ah) Adopt(ref *provider.AHRef) error {
 	ref.Number = a.resp.AhNum
 	if ref.Number == 0 {
 		// Before Linux 5.18 every work request contained the address.
-		return errors.New("rxe: this kernel doesn't number address handles; Linux 5.18 or later does")
+		return errors.New("rxe: this kernel doesn't number address handles; Linux 5.18 or later is needed")
 	}
 	return nil
 }

@@ -120,7 +120,7 @@ func (c *cq) Forget(provider.QP)     {}
 func (c *cq) ForgetSRQ(provider.SRQ) {}
 
 func (c *cq) Resize(ioctl.WriteResizeCq, uint32) error {
-	return fmt.Errorf("%w: siw's CQs keep their size", provider.ErrNotSupported)
+	return fmt.Errorf("%w: siw's CQs can't be resized", provider.ErrNotSupported)
 }
 
 func (c *cq) Remap() error { return nil }

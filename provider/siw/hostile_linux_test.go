@@ -111,8 +111,8 @@ func TestHostileSizes(t *testing.T) {
 	}
 }
 
-// Whatever is written to the queues at any time, posts and polls don't panic, and return no
-// more completions than there are elements.
+// Posts and polls don't panic, and return no more completions than there are elements,
+// whatever bytes are written to the queues at any time.
 func FuzzQueues(f *testing.F) {
 	f.Add([]byte{0xff, 1, 3, 0, 0, 9, 255, 255, 7}, uint8(3))
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 1, 3, 0, 0}, uint8(200))

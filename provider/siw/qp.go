@@ -161,8 +161,8 @@ func (q *qp) submit() error {
 		publish(sendWord(q.sq.elem(q.published)), q.words[q.published&q.sq.mask])
 		q.published++
 	}
-	// If the kernel has yet to take the request before them, it finds these after it. If
-	// they fill the queue, there is no request before them.
+	// If the kernel has yet to take the request before the new ones, it finds them by itself.
+	// If they fill the queue, no request precedes them.
 	if n <= q.sq.mask && load(sendWord(q.sq.elem(first-1)))&valid != 0 {
 		return nil
 	}

@@ -84,7 +84,7 @@ func (s *srq) PostRecv(wrs []provider.RecvWR) (int, error) { return s.post(wrs) 
 func (s *srq) Modify(ioctl.WriteModifySrq) error { return nil }
 
 func (s *srq) Remap() error {
-	return fmt.Errorf("%w: siw's SRQs keep their size", provider.ErrNotSupported)
+	return fmt.Errorf("%w: siw's SRQs can't be resized", provider.ErrNotSupported)
 }
 
 func (s *srq) Release() { s.unmap() }

@@ -75,7 +75,7 @@ func clearFlags[E any](q *queue[E], position uint32) {
 
 func raw[E any](e *E) []byte { return unsafe.Slice((*byte)(unsafe.Pointer(e)), unsafe.Sizeof(*e)) }
 
-// The bytes of each operation, in the layout of siw-abi.h.
+// The requests' bytes have the layout of siw-abi.h.
 func TestRequests(t *testing.T) {
 	const signaled, solicited, fence = uint32(uapi.IB_SEND_SIGNALED), uint32(uapi.IB_SEND_SOLICITED), uint32(uapi.IB_SEND_FENCE)
 	sgl := []provider.SGE{{Addr: 0x1000, Length: 100, LKey: 7}, {Addr: 0x2000, Length: 28, LKey: 8}}
@@ -132,8 +132,8 @@ func TestRequests(t *testing.T) {
 	})
 }
 
-// Requests for which the driver would stop for ever are refused at the post. The kernel sees
-// nothing of them.
+// Requests that would stop the driver for ever are refused when they are posted, and don't
+// reach the kernel.
 func TestRefusedRequests(t *testing.T) {
 	sge := provider.SGE{Length: 1}
 	for name, test := range map[string]struct {
@@ -314,7 +314,7 @@ func TestPoll(t *testing.T) {
 	}
 }
 
-// siw's numbers of operations and statuses, and InfiniBand's for them.
+// siw's numbers of operations and statuses are translated to InfiniBand's.
 func TestCompletionNumbers(t *testing.T) {
 	known := map[int]uint32{0: 1, 1: 2, 2: 2, 3: 0, 5: 0, 8: 128}
 	for opcode := range 256 {

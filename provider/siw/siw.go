@@ -3,17 +3,18 @@
 //
 // The kernel maps each queue into the process: an array of elements, each with a flag for
 // its owner (rdma/siw-abi.h). The provider sets a work request's flag and the kernel clears
-// it. For a completion it is the other way round. No index is shared.
+// it. The kernel sets a completion's flag and the provider clears it. No index is shared.
 //
 // The kernel works on a send queue until it finds an element without the flag. So a post
 // needs a doorbell only if the kernel may have stopped: if it has taken the element before
 // the first new one. The doorbell is an empty POST_SEND command by write(), as in libsiw.
-// Receives need none. A word after its elements arms a CQ, without a system call.
+// Receives need no doorbell. A word after a CQ's elements arms the CQ, without a system call.
 //
 // iWARP supports less than InfiniBand: only RC queue pairs, which the connection manager
 // connects, without immediate data and atomic operations. See package rdmacm.
 //
-// It isn't part of every program. A program that uses package verbs links it by importing it:
+// The provider isn't part of every program. A program that uses package verbs links it by
+// importing it:
 //
 //	import _ "github.com/goverbs/goverbs/provider/siw"
 package siw
@@ -64,7 +65,7 @@ func (pd) Adopt() error { return nil }
 // and uses the memory's address.
 func (c *context) RegMR(cmd ioctl.WriteRegMr) error {
 	if cmd.Req.HcaVa != cmd.Req.Start {
-		return fmt.Errorf("%w: siw knows memory by its own address, not by an IOVA", provider.ErrNotSupported)
+		return fmt.Errorf("%w: siw addresses memory by its own address, not by an IOVA", provider.ErrNotSupported)
 	}
 	cmd.Siw().In()
 	cmd.Siw().Out()

@@ -50,7 +50,7 @@ func (s *Segment) Control(index uint32, modifier uint8, op Opcode, qpnDS uint32,
 	s[1] = be64(uint64(stream)<<40 | uint64(flags)<<32 | uint64(imm))
 }
 
-// ControlHead is Control with opcode and qpnDS in one number.
+// ControlHead is like Control, with opcode and qpnDS in one number.
 func (s *Segment) ControlHead(index uint32, head uint64, flags uint8, imm uint32) {
 	s[0] = be64(uint64(index&0xffff)<<40 | head)
 	s[1] = be64(uint64(flags)<<32 | uint64(imm))
@@ -117,7 +117,7 @@ func (s *Segment) Data(length, lkey uint32, addr uint64) {
 	s[0], s[1] = be64(uint64(length)<<32|uint64(lkey)), be64(addr)
 }
 
-// DataHead is Data with length and lkey in one number.
+// DataHead is like Data, with length and lkey in one number.
 func (s *Segment) DataHead(head, addr uint64) {
 	s[0], s[1] = be64(head), be64(addr)
 }

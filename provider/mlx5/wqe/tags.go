@@ -22,7 +22,7 @@ func (s *Segment) Tag(tag, mask uint64) {
 	s[0], s[1] = be64(tag), be64(mask)
 }
 
-// A TagEvent is what a CQE reports about tags (MLX5_CQE_APP_OP_TM_*).
+// A TagEvent is a CQE's report about tags (MLX5_CQE_APP_OP_TM_*).
 type TagEvent uint8
 
 const (

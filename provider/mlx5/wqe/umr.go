@@ -8,7 +8,8 @@ const (
 
 	// UMRSegments is the number of segments of a bind, without the control segment.
 	UMRSegments = umrControlSegs + umrMKeySegs + umrKLMSegs
-	// UMRCloseSegments is the number for an invalidation.
+	// UMRCloseSegments is the number of segments of an invalidation, without the control
+	// segment.
 	UMRCloseSegments = umrControlSegs + umrMKeySegs
 )
 
