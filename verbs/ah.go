@@ -27,7 +27,7 @@ type AHAttr struct {
 }
 
 // GRHLen is the length of a global routing header in bytes. The buffer of each UD receive
-// begins with one. WCGRH says whether it is valid.
+// begins with such a header. The flag WCGRH reports whether the header is valid.
 const GRHLen = 40
 
 // check returns an error for values that don't fit the kernel's structs.
@@ -240,7 +240,7 @@ func (a *AHAttr) setReply(grh [GRHLen]byte) (dst GID, v2 bool, err error) {
 	case udp, bth:
 		return GID(grh[24:40]), next == udp, nil
 	default:
-		return dst, false, fmt.Errorf("the GRH is followed by protocol %d: this is no RDMA packet", next)
+		return dst, false, fmt.Errorf("the GRH is followed by protocol %d: this is not an RDMA packet", next)
 	}
 }
 

@@ -65,9 +65,9 @@ const opEvents = "wait for asynchronous event"
 // more events ends ctx. If several goroutines loop over one iterator, each event is
 // delivered to one of them.
 //
-// The last value of a loop is an error: that of ctx, ErrClosed after Device.Close, or
-// ErrDeviceRemoved. When the device is removed, EventDeviceFatal is delivered to each
-// subscriber before that error.
+// A loop ends with an error: that of ctx, ErrClosed after Device.Close, or ErrDeviceRemoved.
+// When the device is removed, EventDeviceFatal is delivered to each subscriber before that
+// error.
 func (d *Device) Events(ctx context.Context) iter.Seq2[Event, error] {
 	switch {
 	case ctx == nil:

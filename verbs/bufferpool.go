@@ -44,7 +44,8 @@ type BufferPoolOptions struct {
 //	b = pool.Completed(wcs[0].WRID) // the reference is the caller's again
 //	b.Release()
 //
-// A caller that needs the buffer beside the request calls Retain before posting, and Release later.
+// A caller that uses the buffer while the request is in flight calls Retain before posting,
+// and Release later.
 type BufferPool struct {
 	pd *PD
 	o  BufferPoolOptions
@@ -262,8 +263,8 @@ func (b *Buffer) WRID() uint64 { return uint64(b.number) }
 // Retain adds a reference.
 func (b *Buffer) Retain() { atomic.AddUint32(&b.refs, 1) }
 
-// Release drops a reference. Dropping the last one returns the buffer to the pool; it must
-// not be used any more. Release panics if the buffer has no reference.
+// Release drops a reference. Dropping the last reference returns the buffer to the pool. The
+// buffer must not be used after that. Release panics if the buffer has no reference.
 func (b *Buffer) Release() {
 	c := &b.pool.classes[b.class]
 	c.mu.Lock()

@@ -41,7 +41,7 @@ func TestBufferPool(t *testing.T) {
 					t.Errorf("the SGE is %+v, the memory at %#x", s, at)
 				}
 				if r := b.Remote(); r != (Remote{at, b.mr.RKey()}) {
-					t.Errorf("the peer is told %v, the memory is at %#x", r, at)
+					t.Errorf("Remote returns %v, the memory is at %#x", r, at)
 				}
 				if x := p.Completed(b.WRID()); x != b {
 					t.Errorf("the buffer of ID %d is another one", b.WRID())

@@ -18,8 +18,8 @@ import (
 type SendBuilder struct {
 	// The lock of the send queue protects all fields but qp.
 	qp *QP
-	// Requests of the usual kinds take the short path: short[:n] are not yet passed to the
-	// provider. If there is no short path, n is noShort. While no batch is being built, n is ended.
+	// Common requests take the short path: short[:n] collects them for the provider. n is
+	// noShort if there is no short path, and ended while no batch is being built.
 	n     int
 	short [shorts]provider.Short
 
@@ -35,7 +35,7 @@ const (
 	ended   = shorts + 2
 )
 
-// A bound saves a window's key and address from before a bind, which may be undone.
+// A bound saves a window's key and address before a bind, which may be undone.
 type bound struct {
 	mw   *MW
 	rkey uint32
@@ -56,7 +56,7 @@ type bound struct {
 // While build runs, the batch owns the send queue: other posts wait for its end. So build
 // must not post to the QP by other means. QP.Close and a Modify to QPReset return ErrBusy.
 //
-// errors.Is(err, ErrQueueFull) says that completions must be polled first.
+// If the error matches ErrQueueFull, poll completions first.
 func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
 	if qp == nil || qp.dev == nil { // never created
 		return 0, errPostClosed
@@ -69,7 +69,7 @@ func (qp *QP) Sends(build func(*SendBuilder) error) (n int, err error) {
 	if qp.usualOps.Load()&usualShort == 0 || tracing.Switch.On != 0 {
 		b.n = noShort
 	}
-	// open is false after the fast path, which then skips end: each store counts there.
+	// open is false after the fast path, which thus skips the stores of end.
 	open := true
 	defer func() {
 		if open {
@@ -216,7 +216,7 @@ func (b *SendBuilder) reserveShort() bool {
 	return true
 }
 
-// addLong is addUsual without the short path.
+// addLong is like addUsual, but skips the short path.
 func (b *SendBuilder) addLong(op opImm, wrid uint64, flags SendFlags, remote Remote, sge SGE) {
 	data := [1]SGE{sge}
 	wr := SendWR{WRID: wrid, Opcode: Opcode(uint32(op)), Flags: flags, Remote: remote, Imm: uint32(op >> 32)}

@@ -67,10 +67,10 @@ func (d *Device) newChannel(op string) (*CompChannel, error) {
 	return ch, nil
 }
 
-// waitChannel returns the channel of CQs that are created without one. The kernel sets a
-// CQ's channel at its creation, when nobody knows whether PollWait will need it. All such
-// CQs share one channel, and so one descriptor per device. The channel costs nothing while
-// the CQ isn't armed.
+// waitChannel returns the channel of CQs that are created without one. The kernel sets a CQ's
+// channel when it creates the CQ. Whether PollWait will need the channel isn't known by then.
+// All such CQs share one channel, and so one descriptor per device. The channel costs nothing
+// while the CQ isn't armed.
 func (d *Device) waitChannel(op string) (*CompChannel, error) {
 	d.waits.Lock()
 	defer d.waits.Unlock()
@@ -149,7 +149,7 @@ func (fd channelFD) Control(f func(uintptr)) error {
 func (channelFD) Read(func(uintptr) bool) error  { return errChannelFD }
 func (channelFD) Write(func(uintptr) bool) error { return errChannelFD }
 
-var errChannelFD = invalid(opChannelFD, "only CompChannel.Wait reads it, and nobody writes")
+var errChannelFD = invalid(opChannelFD, "only CompChannel.Wait reads the descriptor, and nothing writes to it")
 
 // cqOf counts an event on its CQ, and returns the CQ.
 func (ch *CompChannel) cqOf(b [compEventLen]byte) *CQ {

@@ -172,7 +172,7 @@ func (qp *QP) AttachCompCounter(k *CompCounter, ops CompCounterOps) error {
 
 func (qp *QP) attachCompCounter(op string, k *CompCounter, ops CompCounterOps) error {
 	if ops == 0 || ops&^compCounterOpsKnown != 0 {
-		return invalid(op, "operations %#x are none, or unknown", uint32(ops))
+		return invalid(op, "operations %#x: none is selected, or one is unknown", uint32(ops))
 	}
 	cmd := ioctl.NewQpAttachCompCntr()
 	defer cmd.Release()

@@ -36,7 +36,7 @@ func TestCompCounter(t *testing.T) {
 		"true 0 0 7": counter.Set, "true 1 0 7": counter.SetErrors, "true 0 1 7": counter.Add, "true 1 1 7": counter.AddErrors,
 	} {
 		if err := modify(7); err != nil || given != want {
-			t.Errorf("the kernel is told %q, want %q: %v", given, want, err)
+			t.Errorf("the kernel got %q, want %q: %v", given, want, err)
 		}
 	}
 	k.answerTo("read_comp_cntr", func(f *fakeCall) error {

@@ -92,7 +92,7 @@ func (qp *QP) PathTo(peer Endpoint) (AHAttr, error) {
 	return qp.pathTo(op, &peer)
 }
 
-// pathTo is PathTo for a caller that holds qp.modify.
+// pathTo is like PathTo, for a caller that holds qp.modify.
 func (qp *QP) pathTo(op string, peer *Endpoint) (AHAttr, error) {
 	o := &qp.origin
 	if o.port == nil {
@@ -121,7 +121,7 @@ type ConnectOptions struct {
 	MTU         MTU           // of the path; by default, the smaller of the two ports' MTUs
 	AckTimeout  time.Duration // see AckTimeout; 67 ms by default; a negative value waits for ever
 	RNRTimer    time.Duration // how long the peer waits before it retries for want of a receive; 0.64 ms by default
-	RetryCount  int           // retries without an acknowledgement, at most 7, the default (for ever on rxe); negative for none
+	RetryCount  int           // retries without an acknowledgement, at most 7, the default, with which rxe retries for ever; negative for none
 	RNRRetry    int           // retries while the peer has no receive posted, at most 6; 7, the default, retries for ever; negative for none
 	MaxRDAtomic int           // RDMA reads and atomics outstanding; by default, as many as this QP can request and the peer can serve; negative for none
 

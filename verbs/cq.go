@@ -51,8 +51,8 @@ type CQOptions struct {
 	// kernel can't make channels, as in a gVisor sandbox, the CQ can only be polled.
 	Channel *CompChannel
 
-	// PollOnly promises that neither PollWait nor Arm is called. It saves an efa device the
-	// doorbell after polls. Other devices ignore it.
+	// PollOnly promises that neither PollWait nor Arm is called. On efa, it saves the
+	// doorbell after each poll. Other devices ignore it.
 	PollOnly bool
 
 	// Value is the caller's own data, which CQ.Value returns.
@@ -69,15 +69,15 @@ type CQOptions struct {
 	Fields WCFields
 
 	// SingleOwner promises that only one goroutine at a time uses the CQ, and removes its
-	// lock. A second goroutine panics if it is detected. Closing a QP on the CQ, and moving
-	// it to QPReset, use the CQ.
+	// lock. A second goroutine panics if it is detected. Closing a QP on the CQ, or moving
+	// the QP to QPReset, counts as a use of the CQ.
 	SingleOwner bool
 }
 
 // CreateCQ creates a completion queue (ibv_create_cq).
 func (d *Device) CreateCQ(o CQOptions) (*CQ, error) { return d.createCQ("create CQ", o, nil) }
 
-// createCQ is CreateCQ with extra options for the provider.
+// createCQ is like CreateCQ, with extra options for the provider.
 func (d *Device) createCQ(op string, o CQOptions, extra any) (*CQ, error) {
 	if err := d.begin(op); err != nil {
 		return nil, err
@@ -260,8 +260,8 @@ func (cq *CQ) Poll(wc []WC) (int, error) {
 //go:noinline
 func pollErr(err error) error { return opErr("poll CQ", "", err) }
 
-// poll is Poll without its short path. It reads the CQ's error before it polls, so that earlier
-// completions are returned first.
+// poll is like Poll, but without the short path. It reads the CQ's error before it polls, so
+// that earlier completions are returned first.
 func (cq *CQ) poll(wc []WC) (int, error) {
 	cq.mu.Lock()
 	if cq.prov == nil {
@@ -309,10 +309,10 @@ var errPollRemoved = opErr("poll CQ", "", ErrDeviceRemoved)
 
 var errPollClosed = opErr("poll CQ", "", ErrClosed)
 
-// Arm requests one event for the next completion (ibv_req_notify_cq), which
-// CompChannel.Wait returns. With solicitedOnly, only a completion that the peer solicited,
-// or one with an error, causes the event. Completions already in the queue cause no event,
-// so poll after arming. PollWait needs no Arm.
+// Arm makes the next completion cause one event (ibv_req_notify_cq). CompChannel.Wait returns
+// the event. With solicitedOnly, only a completion that the peer solicited, or one with an
+// error, causes the event. Completions already in the queue cause no event, so poll after
+// arming. PollWait needs no Arm.
 //
 // On a CQ without CQOptions.Channel, Arm returns ErrInvalid: nobody would see the event.
 func (cq *CQ) Arm(solicitedOnly bool) error {
@@ -393,7 +393,7 @@ func (cq *CQ) forget(qp *QP) {
 	cq.mu.Unlock()
 }
 
-// forgetSRQ is forget for an XRC SRQ.
+// forgetSRQ drops the completions of an XRC SRQ, as forget does for a QP.
 func (cq *CQ) forgetSRQ(srq *SRQ) {
 	cq.mu.Lock()
 	cq.prov.ForgetSRQ(srq.prov)

@@ -161,8 +161,8 @@ func (d *Device) getContext(p *provider.Provider, prepare func() error) error {
 	return d.prov.Adopt()
 }
 
-// errOldKernel: Linux has the ioctls that create QPs and SRQs since 5.8, and the one that
-// reads the GID table since 5.10.
+// errOldKernel reports a kernel that lacks ioctls of uverbs. Linux has had those that create
+// QPs and SRQs since 5.8, and the ioctl that reads the GID table since 5.10.
 var errOldKernel = fmt.Errorf("%w: this kernel's uverbs has no ioctls; Linux 5.10 or later is needed", ErrNotSupported)
 
 // Info returns the device's description, which is known without opening it.

@@ -21,7 +21,7 @@ type DeviceInfo struct {
 	node         string
 	class        string // the node's directory in /sys, whose path doesn't have the device's name
 	index        uint32 // the kernel's number
-	indexed      bool   // that is known
+	indexed      bool   // whether index is known
 	noIndex      error  // why index isn't known
 	abiVersion   int
 	nodeType     NodeType

@@ -54,7 +54,7 @@ func (d *Device) AllocDM(o DMOptions) (*DM, error) {
 	case o.Length == 0 || o.Length > min(limits.MaxDMSize, math.MaxInt32):
 		return nil, invalid(op, "length %d is not in 1 to %d", o.Length, limits.MaxDMSize)
 	case o.Align < 0 || o.Align&(o.Align-1) != 0:
-		return nil, invalid(op, "alignment %d is no power of two", o.Align)
+		return nil, invalid(op, "alignment %d is not a power of two", o.Align)
 	}
 	cmd := ioctl.NewDmAlloc()
 	defer cmd.Release()
@@ -117,7 +117,7 @@ func (dm *DM) access(op string, b []byte, off int64) error {
 	var err error
 	switch {
 	case off < 0 || uint64(off) > dm.length || uint64(len(b)) > dm.length-uint64(off):
-		err = invalid(op, "%d bytes from %d are out of the memory's %d bytes", len(b), off, dm.length)
+		err = invalid(op, "%d bytes at offset %d exceed the memory's %d bytes", len(b), off, dm.length)
 	case off%4 != 0 || len(b)%4 != 0:
 		err = invalid(op, "%d bytes from %d: both must be multiples of 4", len(b), off)
 	}
@@ -155,7 +155,7 @@ func (pd *PD) newDMMR(op string, r DMRegion, access AccessFlags, parents []*obje
 		r.Length = r.DM.length - r.Offset
 	}
 	if r.Offset >= r.DM.length || r.Length > r.DM.length-r.Offset {
-		return nil, invalid(op, "%d bytes from %d are out of the memory's %d bytes", r.Length, r.Offset, r.DM.length)
+		return nil, invalid(op, "%d bytes at offset %d exceed the memory's %d bytes", r.Length, r.Offset, r.DM.length)
 	}
 	cmd := ioctl.NewDmMrReg()
 	defer cmd.Release()

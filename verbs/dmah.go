@@ -4,9 +4,9 @@ import (
 	"github.com/goverbs/goverbs/ioctl"
 )
 
-// A DMAH tells where data should go that the device writes to memory, such as into a
-// processor's cache (struct ibv_dmah). It stands for PCIe's TLP processing hints.
-// MROptions.DMAH registers an MR with one.
+// A DMAH is a hint about where the device's writes to memory should go, such as into a processor's
+// cache (struct ibv_dmah). The device passes it on as PCIe's TLP processing hints.
+// MROptions.DMAH registers an MR with a DMAH.
 type DMAH struct {
 	object
 }
@@ -18,7 +18,7 @@ func (d *DMAH) base() *object {
 	return &d.object
 }
 
-// A TPHMemory is the kind of memory that a DMAH is about (enum ibv_tph_mem_type).
+// A TPHMemory is the kind of memory that a DMAH describes (enum ibv_tph_mem_type).
 type TPHMemory uint8
 
 const (
@@ -36,8 +36,8 @@ const (
 	TPHTargetPreferred TPHHint = 3 // the processor uses it soon
 )
 
-// DMAHOptions are the arguments of AllocDMAH (struct ibv_dmah_init_attr). The device chooses
-// for a nil field.
+// DMAHOptions are the arguments of AllocDMAH (struct ibv_dmah_init_attr). For a nil field,
+// the device chooses.
 type DMAHOptions struct {
 	CPU    *int       // the processor that uses the data, as the kernel numbers it; with Memory
 	Memory *TPHMemory // the kind of the memory; with CPU

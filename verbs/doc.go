@@ -50,10 +50,10 @@
 //
 // # iWARP
 //
-// iWARP devices, such as siw's, support less than those of InfiniBand and RoCE. They have only
+// iWARP devices, such as siw, support less than InfiniBand and RoCE devices. They have only
 // RC queue pairs, which package rdmacm connects: [QP.Endpoint] and [QP.Connect] fail, and a
-// queue pair can't be reset. They have no datagrams and address handles, no immediate data and
-// no atomic operations, and a read has a single SGE. Unsupported verbs return
+// queue pair can't be reset. They have no datagrams and address handles, no immediate data
+// and no atomic operations, and a read has a single SGE. Unsupported verbs return
 // [ErrNotSupported].
 //
 // A send completes when TCP has its data, not when the peer has it. A message for which the
@@ -121,8 +121,8 @@
 //
 // # Sandboxes
 //
-// gVisor forwards only some verbs to the kernel: no completion channels, SRQs, XRC, flows and
-// so on. In gVisor a CQ can be polled, but [CQ.PollWait] returns ErrNotSupported.
+// gVisor forwards only some verbs to the kernel. It lacks completion channels, SRQs, XRC,
+// flows and others. In gVisor a CQ can be polled, but [CQ.PollWait] returns ErrNotSupported.
 //
 // # Errors
 //

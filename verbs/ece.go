@@ -26,9 +26,9 @@ func (qp *QP) QueryECE() (ECE, error) {
 	return ECE{VendorID: vendor, Options: options}, nil
 }
 
-// SetECE sets the ECE to request from the device (ibv_set_ece), which the peer's request or
-// reply contains. The next Modify of the state requests it. QueryECE then returns the
-// result. For devices without ECE it returns ErrNotSupported.
+// SetECE sets the ECE to request from the device (ibv_set_ece): the ECE in the peer's request
+// or reply. The next Modify of the state requests it from the device. QueryECE then returns
+// the result. For devices without ECE it returns ErrNotSupported.
 func (qp *QP) SetECE(ece ECE) error {
 	const op = "set ECE"
 	if err := hold(op, qp.base()); err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// The errors of this package match these with errors.Is, and also their errno.
+// The errors of this package match these variables with errors.Is, and also their errno.
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel.
 	ErrInvalid = operr.ErrInvalid
@@ -106,7 +106,7 @@ func hint(err error) string {
 	return ""
 }
 
-// failedToLock is failed for a verb that locks memory for the device.
+// failedToLock is like failed, for a verb that locks memory for the device.
 func (d *Device) failedToLock(op, object string, err error) *OpError {
 	e := d.failed(op, object, err)
 	if e.hint == "" && errors.Is(err, syscall.ENOMEM) {
@@ -123,8 +123,8 @@ func (e *OpError) needsRaw() *OpError {
 	return e
 }
 
-// failedPath is failed for a verb for which the kernel resolves a neighbour. The errno names
-// neither the neighbour nor the source, so the error does.
+// failedPath is like failed, for a verb for which the kernel resolves a neighbour. The errno
+// names neither the neighbour nor the source, so the error does.
 func (d *Device) failedPath(op, object string, a *AHAttr, err error) *OpError {
 	e := d.failed(op, object, err)
 	if !a.IsGlobal {

@@ -159,7 +159,7 @@ func TestEventsInOrder(t *testing.T) {
 	q.forget(qp)
 	for _, want := range []Event{list[0], list[3], list[4], list[5]} {
 		if len(s.more) != 1 {
-			t.Fatal("nobody is noticed that there is more")
+			t.Fatal("the remaining events wake no subscriber")
 		}
 		<-s.more
 		if e, ok := s.take(); !ok || e != want {

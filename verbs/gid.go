@@ -148,7 +148,7 @@ func (d *Device) GIDTable() (GIDTable, error) {
 	return table, nil
 }
 
-// gids is GIDTable without the interfaces' names.
+// gids is like GIDTable, but leaves out the interfaces' names.
 func (d *Device) gids(op string) (GIDTable, error) {
 	if err := d.begin(op); err != nil {
 		return nil, err
@@ -195,7 +195,7 @@ func (d *Device) QueryGID(port, index int) (GIDEntry, error) {
 	return table[0], nil
 }
 
-// gid is QueryGID without the name of the interface.
+// gid is like QueryGID, but leaves out the interface's name.
 func (d *Device) gid(port, index int) (GIDEntry, error) {
 	const op = "query GID"
 	attr, err := d.queryPort(op, port)
@@ -216,7 +216,11 @@ func (d *Device) gid(port, index int) (GIDEntry, error) {
 	cmd.Flags(0)
 	entry := cmd.RespEntry()
 	if err := cmd.Run(d.file); err != nil {
-		return GIDEntry{}, d.failed(op, fmt.Sprintf("port %d, index %d", port, index), err)
+		e := d.failed(op, fmt.Sprintf("port %d, index %d", port, index), err)
+		if e.hint == "" {
+			e.hint = "'ibv info -v' lists the GIDs"
+		}
+		return GIDEntry{}, e
 	}
 	return gidEntry(entry), nil
 }

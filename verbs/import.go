@@ -66,7 +66,7 @@ func infoOf(file *ioctl.File) (*DeviceInfo, error) {
 			return d, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: the file is not one of an RDMA device", ErrNoDevice)
+	return nil, fmt.Errorf("%w: the file is not an RDMA device's", ErrNoDevice)
 }
 
 // dupFile duplicates a file's descriptor.
@@ -150,8 +150,9 @@ func (d *Device) ImportPD(handle uint32) (*PD, error) {
 	return pd, nil
 }
 
-// ImportMR is ImportPD for an MR, which should belong to this PD (ibv_import_mr). The MR has no
-// Bytes, and its Access is unknown. If the kernel doesn't report the address, Addr is 0.
+// ImportMR imports an MR as ImportPD imports a PD (ibv_import_mr). The MR should belong to
+// this PD. The MR has no Bytes, and its Access is unknown. If the kernel doesn't report the
+// address, Addr is 0.
 func (pd *PD) ImportMR(handle uint32) (*MR, error) {
 	const op = "import MR"
 	return create(op, []*object{pd.base()}, func() (*MR, error) { return pd.importMR(op, handle) })
@@ -174,7 +175,7 @@ func (pd *PD) importMR(op string, handle uint32) (*MR, error) {
 	return mr, nil
 }
 
-// ImportDM is ImportPD for a DM (ibv_import_dm).
+// ImportDM imports a DM as ImportPD imports a PD (ibv_import_dm).
 func (d *Device) ImportDM(handle uint32) (*DM, error) {
 	const op = "import DM"
 	if err := d.begin(op); err != nil {

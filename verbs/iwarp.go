@@ -7,7 +7,7 @@ var (
 	errIWARPTypes     = errors.New("iWARP has only RC queue pairs")
 	errIWARPDatagrams = errors.New("iWARP has no datagrams, and so no address handles")
 	errIWARPConnect   = errors.New("iWARP connects queue pairs through the connection manager: use package rdmacm")
-	errIWARPReset     = errors.New("an iWARP queue pair can't be used again: create another one")
+	errIWARPReset     = errors.New("an iWARP queue pair can't be reset: create another one")
 	errIWARPState     = errors.New("an iWARP queue pair has only the states INIT, RTS, SQD and ERR")
 )
 

@@ -46,7 +46,7 @@ func (l *queueLock) waitForBatch() {
 	atomic.StoreUint32(&l.state, lockedByBatch)
 }
 
-// lockUnlessBatch is Lock, but returns false while a batch is being built.
+// lockUnlessBatch is like Lock, but returns false while a batch is being built.
 func (l *queueLock) lockUnlessBatch() bool {
 	return !l.batching() && (l.try() || l.wait(true))
 }
@@ -70,8 +70,8 @@ func (l *queueLock) Unlock() {
 	}
 }
 
-// wait is Lock for a lock that is held. With unlessBatch it returns false if a batch holds
-// the lock.
+// wait waits for a held lock, and takes it. With unlessBatch, it returns false if a batch
+// holds the lock.
 func (l *queueLock) wait(unlessBatch bool) bool {
 	if l.single {
 		panic("verbs: concurrent use of a queue made with SingleOwner")

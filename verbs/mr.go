@@ -52,7 +52,7 @@ type MROptions struct {
 	// byte in its page.
 	IOVA uint64
 
-	// DMAH tells where the device's writes should go (ibv_reg_mr_ex); nil leaves that to
+	// DMAH is a hint about where the device's writes should go (ibv_reg_mr_ex); nil leaves that to
 	// the device. The DMAH can't be closed before the MR.
 	DMAH *DMAH
 }
@@ -165,7 +165,7 @@ func (mr *MR) register(pd *PD, start uint64) (handle uint32, err error) {
 	return cmd.Resp.MrHandle, nil
 }
 
-// registerFor is register with a DMAH, which needs a newer command.
+// registerFor is like register, but with a DMAH, which needs a newer command.
 func (mr *MR) registerFor(pd *PD, d *DMAH, start uint64) (uint32, error) {
 	cmd := ioctl.NewRegMr()
 	defer cmd.Release()
@@ -193,7 +193,7 @@ func (o *MROptions) iova(op string, start, n uint64) (uint64, error) {
 	case o.IOVA == 0:
 		return start, nil
 	case o.Access&AccessZeroBased != 0:
-		return 0, invalid(op, "zero-based memory takes no IOVA, but it is %#x", o.IOVA)
+		return 0, invalid(op, "zero-based memory takes no IOVA, but IOVA is %#x", o.IOVA)
 	case (o.IOVA^start)&page != 0:
 		return 0, invalid(op, "IOVA %#x and address %#x differ within a page", o.IOVA, start)
 	case o.IOVA > math.MaxUint64-n:
@@ -282,8 +282,8 @@ type ReregOptions struct {
 	Access *AccessFlags // other access
 }
 
-// Rereg changes an MR in place (ibv_rereg_mr). Its keys may change. If it
-// fails with ErrNotSupported, the MR is as before.
+// Rereg changes an MR in place (ibv_rereg_mr). Its keys may change. If Rereg fails with
+// ErrNotSupported, the MR is unchanged.
 func (mr *MR) Rereg(r ReregOptions) (err error) {
 	const op = "rereg MR"
 	if err := hold(op, mr.base()); err != nil {
@@ -291,7 +291,7 @@ func (mr *MR) Rereg(r ReregOptions) (err error) {
 	}
 	defer mr.drop()
 	if mr.null {
-		return invalid(op, "a null MR has nothing to change")
+		return invalid(op, "a null MR can't be changed")
 	}
 	if r.PD != nil {
 		if err := hold(op, r.PD.base()); err != nil {
@@ -436,8 +436,8 @@ func (mr *MR) SGE(off, n int) SGE {
 	return SGE{Addr: mr.iova + uint64(off), Length: uint32(n), LKey: mr.ref.LKey}
 }
 
-// outOfRange is the value with which SGE panics. It isn't formatted there, so that the
-// compiler inlines SGE.
+// outOfRange is the value with which SGE panics. SGE doesn't format it, so that the compiler
+// can inline SGE.
 type outOfRange struct {
 	off, n int
 	length uint64

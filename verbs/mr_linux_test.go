@@ -91,7 +91,7 @@ func TestRegMR(t *testing.T) {
 			t.Errorf("asked for %+v, want %+v", req, want)
 		}
 		if r := (Remote{iova, 13}); mr.Remote() != r {
-			t.Errorf("the peer is told %v, want %v", mr.Remote(), r)
+			t.Errorf("Remote returns %v, want %v", mr.Remote(), r)
 		}
 		if s := mr.SGEOf(part[7:40]); s != mr.SGE(7, 33) || s != (SGE{iova + 7, 33, 12}) {
 			t.Errorf("the SGE of a part is %+v", s)

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// Lists of these are handed over without copying.
+// Lists of these types are passed to the provider without copying.
 func TestLayoutsAgree(t *testing.T) {
 	for _, pair := range [][2]reflect.Type{
 		{reflect.TypeFor[SGE](), reflect.TypeFor[provider.SGE]()},
@@ -34,7 +34,7 @@ func sameLayout(t *testing.T, a, b reflect.Type) {
 	case reflect.Slice:
 		sameLayout(t, a.Elem(), b.Elem())
 	case reflect.Pointer:
-		// An object of this package begins with what the provider looks at.
+		// An object of this package begins with the provider's type.
 		if first := a.Elem().Field(0); first.Type != b.Elem() {
 			t.Errorf("%v begins with %v, %v points to %v", a.Elem(), first.Type, b, b.Elem())
 		}

@@ -231,7 +231,7 @@ func TestCQ(t *testing.T) {
 		want := provider.CQInit{CQE: uint32(tt.o.MaxCQE), CQESize: uint32(tt.o.CQESize), Compression: uint8(tt.o.Compression), Channel: !tt.o.PollOnly}
 		p := d.prov.(*fakeProvider)
 		if got := p.cqs[len(p.cqs)-1].init; got != want || entries != want.CQE || vector != uint32(tt.o.Vector) || cq.MaxCQE() != tt.o.MaxCQE+1 {
-			t.Errorf("%+v: the provider is told %+v, the kernel %d entries, vector %d; it has %d", tt.o, got, entries, vector, cq.MaxCQE())
+			t.Errorf("%+v: the provider got %+v, the kernel %d entries, vector %d; the CQ has %d", tt.o, got, entries, vector, cq.MaxCQE())
 		}
 	}
 	cq := must(d.CreateCQ(CQOptions{MaxCQE: 4}))(t)
@@ -352,7 +352,7 @@ func TestSRQ(t *testing.T) {
 			t.Error(err)
 		}
 		if forgotten := p.cqs[0].forgottenSRQs == 1; forgotten != (tt.o.CQ != nil) {
-			t.Errorf("%+v: the CQ is told of the end: %t", tt.o, forgotten)
+			t.Errorf("%+v: the CQ forgets the SRQ: %t", tt.o, forgotten)
 		}
 	}
 

@@ -69,7 +69,7 @@ func TestSendErrors(t *testing.T) {
 	}
 }
 
-// TestNilTellsNothing: a nil object has no numbers.
+// TestNilTellsNothing: a nil object's numbers are 0.
 func TestNilTellsNothing(t *testing.T) {
 	var (
 		mr  *MR

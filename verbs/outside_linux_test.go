@@ -11,8 +11,8 @@ import (
 )
 
 // A program drives a device with a provider that is part of another module:
-// testdata/outside. It is built as that module's users would, but for a way to open a
-// file that is no device.
+// testdata/outside. It is built as that module's users would build it, except that it can
+// open a file that is not a device.
 func TestProviderFromOutside(t *testing.T) {
 	root, err := filepath.Abs("..")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/provider"
 )
 
-// PollEx is Poll for completions with more fields. The CQ must have been created with
+// PollEx is like Poll, for completions with more fields. The CQ must have been created with
 // CQOptions.Fields, or else PollEx returns ErrInvalid.
 func (cq *CQ) PollEx(wc []WCEx) (int, error) {
 	if cq == nil {
@@ -43,7 +43,7 @@ func (cq *CQ) pollEx(wc []WCEx) (int, error) {
 
 var errPollPlain = invalid("poll CQ", "the CQ was made without CQOptions.Fields")
 
-// PollWaitEx is PollWait for completions with more fields, as PollEx reports them.
+// PollWaitEx is like PollWait, for completions with the fields that PollEx reports.
 func (cq *CQ) PollWaitEx(ctx context.Context, wc []WCEx) (int, error) {
 	if err := cq.waits(ctx, len(wc)); err != nil {
 		return 0, err

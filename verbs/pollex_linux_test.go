@@ -22,10 +22,10 @@ func TestFields(t *testing.T) {
 	for _, fields := range []WCFields{0, WCFieldTimestamp, WCFieldWallClock, WCFieldFlowTag | WCFieldVLAN, wcFieldsKnown} {
 		cq := must(d.CreateCQ(CQOptions{MaxCQE: 1, Fields: fields}))(t)
 		if got := p.cqs[len(p.cqs)-1].init.Fields; got != provider.Fields(fields) {
-			t.Errorf("the provider is told %v, want %v", WCFields(got), fields)
+			t.Errorf("the provider got %v, want %v", WCFields(got), fields)
 		}
 		if timed := flags == uint32(uapi.IB_UVERBS_CQ_FLAGS_TIMESTAMP_COMPLETION); timed != (fields&wcFieldsTime != 0) {
-			t.Errorf("%v: the kernel is told %#x", fields, flags)
+			t.Errorf("%v: the kernel got flags %#x", fields, flags)
 		}
 		flags = 0
 		var want error

@@ -194,7 +194,7 @@ const (
 type LinkLayer = ib.LinkLayer
 
 const (
-	LinkLayerUnspecified LinkLayer = ib.LinkLayerUnspecified // old kernels report InfiniBand so
+	LinkLayerUnspecified LinkLayer = ib.LinkLayerUnspecified // InfiniBand, as old kernels report it
 	LinkLayerInfiniBand  LinkLayer = ib.LinkLayerInfiniBand  // InfiniBand
 	LinkLayerEthernet    LinkLayer = ib.LinkLayerEthernet    // RoCE or iWARP
 )

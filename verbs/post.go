@@ -65,7 +65,7 @@ func newRefusals(op string) refusals {
 	}
 }
 
-// lacking returns an ErrNotSupported that wraps what, the reason.
+// lacking returns an error that matches ErrNotSupported and wraps the reason, what.
 func lacking(op string, what error) error {
 	return opErr(op, "", fmt.Errorf("%w: %w", ErrNotSupported, what))
 }
@@ -89,8 +89,8 @@ var (
 
 // PostSend posts work requests to the send queue (ibv_post_send), in order and with one
 // doorbell. It returns how many were posted. If it returns an error, wrs[n] was refused,
-// and the requests before it were posted. PostSend copies the requests. The memory that
-// they name must stay valid until they complete.
+// and the requests before it were posted. PostSend copies the requests. The memory that they
+// name must stay valid until the requests complete.
 //
 // If the error matches ErrQueueFull, poll completions first. Each completion frees the
 // slots of its request and of the unsignaled requests before it.
@@ -402,8 +402,8 @@ func (qp *QP) BindMW(mw *MW, b MWBind) error {
 
 // PostRecv posts receives (ibv_post_recv), in order, and returns how many were posted. If
 // it returns an error, wrs[n] was refused, and the receives before it were posted. PostRecv
-// copies the receives. The memory that they name must stay valid until they complete. A
-// receive of 2 GiB or more in total is refused, since no message is so long.
+// copies the receives. The memory that they name must stay valid until the receives complete.
+// A receive of 2 GiB or more in total is refused, since no message is that long.
 //
 // If the error matches ErrQueueFull, the receive queue is full: poll completions first.
 func (qp *QP) PostRecv(wrs ...RecvWR) (n int, err error) {

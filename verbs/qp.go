@@ -103,14 +103,15 @@ type QPOptions struct {
 	// libmlx5 does this by default, unless MLX5_SCATTER_TO_CQE is 0. Here a program must
 	// request it, because it breaks otherwise correct programs: those that receive or read
 	// into memory that Poll can't access, such as that of RegDmabufMR, RegDM or
-	// RegImplicitMR. When the QP is created, the memory of its requests isn't known.
+	// RegImplicitMR. CreateQP can't detect them: it doesn't know the memory of later
+	// requests.
 	ScatterToCQE bool
 
 	// SignWQEs adds a signature to each work request. mlx5 adapters verify it.
 	SignWQEs bool
 
-	// SingleOwner promises that only one goroutine at a time posts sends, and only one
-	// posts receives. It removes the locks. A second goroutine panics if it is detected.
+	// SingleOwner promises that only one goroutine at a time posts sends, and only one at a
+	// time posts receives. It removes the locks. A second goroutine panics if it is detected.
 	//
 	// On mlx5, the QP also has its own doorbell register, which needs no lock. Without
 	// SingleOwner, only the first eight QPs of a Device have one, unless mlx5dv.Options or
@@ -170,7 +171,7 @@ func (pd *PD) CreateQP(o QPOptions) (*QP, error) {
 	return pd.createQP("create QP", o, nil)
 }
 
-// createQP is CreateQP with extra options from a package for the driver's own verbs.
+// createQP is like CreateQP, with extra options from a package for the driver's own verbs.
 func (pd *PD) createQP(op string, o QPOptions, extra any) (*QP, error) {
 	if err := pd.base().usable(op); err != nil {
 		return nil, err
@@ -312,7 +313,8 @@ func (d *Device) qpInit(o *QPOptions, device *DeviceAttr, extra any) provider.QP
 	return init
 }
 
-// describe fills the command that creates the QP, except for what the provider decides.
+// describe fills the command that creates the QP, except for the fields that the provider
+// sets.
 func (qp *QP) describe(cmd ioctl.QpCreate, o *QPOptions, domain *XRCD) {
 	if domain != nil {
 		cmd.XrcdHandle(domain.handle)

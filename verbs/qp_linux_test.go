@@ -273,7 +273,7 @@ func TestCreateQP(t *testing.T) {
 		init := p.qps[len(p.qps)-1].init
 		if init.Type != tt.typ || init.Driver != tt.dc || init.DCKey != tt.o.DCKey || init.Cap != asked.kernel() || init.SignalAll != tt.o.SignalAll ||
 			(init.SendCQ == p.cqs[0]) != (tt.o.SendCQ != nil) || (init.RecvCQ == p.cqs[1]) != (tt.o.RecvCQ != nil) || (init.SRQ == p.srqs[0]) != (tt.o.SRQ != nil) {
-			t.Errorf("%v: the provider is told %+v", tt.o.Type, init)
+			t.Errorf("%v: the provider got %+v", tt.o.Type, init)
 		}
 		if qp.Cap() != asked || qp.State() != QPReset || qp.Num() == 0 {
 			t.Errorf("%v: %+v, %v, %d", tt.o.Type, qp.Cap(), qp.State(), qp.Num())

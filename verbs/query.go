@@ -125,7 +125,8 @@ type CQModerationCaps struct {
 }
 
 // CQECompression is a format of compressed completions, or a set of formats
-// (MLX5DV_CQE_RES_FORMAT_*). The format determines what each completion keeps beside its length.
+// (MLX5DV_CQE_RES_FORMAT_*). The format determines the field that each completion keeps in
+// addition to its length.
 type CQECompression uint8
 
 const (
@@ -294,7 +295,7 @@ const (
 	DeviceShutdownPort        DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SHUTDOWN_PORT)         // ports can be shut down
 	DevicePortActiveEvent     DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT)     // EventPortActive is reported
 	DeviceSysImageGUID        DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SYS_IMAGE_GUID)        // there is a SysImageGUID
-	DeviceRCRNRNAKGen         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RC_RNR_NAK_GEN)        // a receiver that is not ready says so
+	DeviceRCRNRNAKGen         DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_RC_RNR_NAK_GEN)        // a responder without a receive sends an RNR NAK
 	DeviceSRQResize           DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_SRQ_RESIZE)            // SRQ.Resize
 	DeviceNNotifyCQ           DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_N_NOTIFY_CQ)           // events for every n-th completion
 	DeviceMemWindow           DeviceCapFlags = DeviceCapFlags(uapi.IB_UVERBS_DEVICE_MEM_WINDOW)            // memory windows of type 1

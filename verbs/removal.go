@@ -36,8 +36,8 @@ func (d *Device) deviceGone() {
 	if !d.removal.gone.CompareAndSwap(false, true) {
 		return
 	}
-	// The queues come first, so that nobody who knows of the removal gets another error
-	// from a post.
+	// The queues are marked first: once a caller knows of the removal, its posts must fail
+	// with no other error.
 	for _, m := range d.membersOf(kindCQ) {
 		m.(*CQ).silent.Store(true)
 	}

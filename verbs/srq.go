@@ -40,7 +40,7 @@ type SRQOptions struct {
 	MaxWR  int // minimum capacity in receives, from 1
 	MaxSGE int // minimum number of scatter/gather entries of a receive; 0 stands for 1
 
-	// XRCD makes it an XRC SRQ, in this domain. CQ is for its receives' completions.
+	// XRCD makes the SRQ an XRC SRQ of this domain. CQ gets the completions of its receives.
 	XRCD *XRCD
 	CQ   *CQ // see XRCD
 

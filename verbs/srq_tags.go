@@ -148,8 +148,8 @@ func (srq *SRQ) operate(op string, pd *PD, o *SRQOptions) error {
 	return nil
 }
 
-// endTags closes the QP for tag operations, unless other QPs use the SRQ, so that it can't
-// be closed.
+// endTags closes the QP for tag operations. It keeps the QP if other QPs use the SRQ, which
+// then can't be closed.
 func (srq *SRQ) endTags() error {
 	srq.mu.Lock()
 	qp := srq.tagQP
@@ -180,9 +180,10 @@ func (srq *SRQ) endTags() error {
 // rendezvous arrives later: then a second completion has WCTagData. A message without a
 // match is unexpected. It goes to a receive as a whole, with WCTagRecv and neither flag.
 //
-// After an unexpected message, which may be meant for a tag that is about to be added, added tags
-// match nothing until the device knows that the program has handled the message. TagCount, with any
-// operation, reports the number of handled messages. WCTagSyncNeeded asks for that.
+// An unexpected message may be meant for a tag that is about to be added. So after it, added
+// tags match nothing until the device knows that the program has handled the message.
+// TagCount, in any operation, reports the number of handled messages. WCTagSyncNeeded asks
+// for this report.
 //
 // If the error matches ErrQueueFull, poll completions first.
 func (srq *SRQ) PostTagOps(ops []TagOp) (n int, err error) {

@@ -17,9 +17,9 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// A tree is the source of information about devices: directories of sysfs, and netlink. A directory
-// is found by the device's name, which may change and then belong to another device. Netlink has the
-// device's index.
+// A tree is the source of information about devices: directories of sysfs, and netlink. A
+// directory's path has the device's name. The name may change, and then belong to another
+// device. Netlink has the device's index.
 type tree struct {
 	sys, dev   string
 	findDevice func(context.Context, string) (rdmanl.Device, error)
@@ -27,7 +27,8 @@ type tree struct {
 	links      func(context.Context, uint32) ([]rdmanl.Link, error)
 }
 
-// system returns the tree of this machine or of the kernel that replaces it, which has no netlink.
+// system returns this machine's tree, or that of a test's kernel in this process, which has
+// no netlink.
 func system() tree {
 	if k := kernel.Current(); k != nil {
 		return tree{sys: filepath.Join(k.Root(), "sys"), dev: filepath.Join(k.Root(), "dev"),

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/internal/tracing"
 )
 
-// The verbs as they run while a tracer listens (see package tracing). They are separate
-// functions, so that tracing costs the untraced verbs nothing.
+// These functions run the verbs while a tracer listens (see package tracing). They are
+// separate, so that tracing costs the untraced verbs nothing.
 
 func (qp *QP) tracedSend(wrs []SendWR) (n int, err error) {
 	n, err = qp.postSendSlow(wrs)
@@ -37,7 +37,7 @@ func (cq *CQ) reportPoll(wc []WC, n int, err error) {
 	report(tracing.Poll, &cq.object, 0, 0, unsafe.Pointer(unsafe.SliceData(wc)), len(wc), n, err)
 }
 
-// reportPollEx is reportPoll for longer completions, which a tracer doesn't know.
+// reportPollEx is like reportPoll, for longer completions, which a tracer doesn't know.
 func (cq *CQ) reportPollEx(wc []WCEx, n int, err error) {
 	var plain []WC
 	if n > 0 || err != nil {

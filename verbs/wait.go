@@ -7,9 +7,9 @@ import (
 	"iter"
 )
 
-// PollWait is Poll, but waits until there is at least one completion. It works on every CQ.
-// It polls, arms the CQ, polls again, and sleeps, so it misses no completion. Any number of
-// goroutines may wait on a CQ.
+// PollWait is like Poll, but waits until there is at least one completion. It works on every
+// CQ. It polls, arms the CQ, polls again, and sleeps, so it misses no completion. Any number
+// of goroutines may wait on a CQ.
 //
 // Of the goroutines that wait on CQs of one channel, one reads all events and wakes the
 // others. CQs created without a Channel share one channel. Goroutines that wait on many

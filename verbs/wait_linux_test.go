@@ -134,7 +134,7 @@ func TestArmings(t *testing.T) {
 	}
 }
 
-// A lockedSRQ is a provider's SRQ that takes one goroutine at a time.
+// A lockedSRQ is a provider's SRQ that must be called with the lock held.
 type lockedSRQ struct {
 	provider.SRQ
 	t   *testing.T

@@ -41,8 +41,8 @@ func (wc *WC) InvalidatedRKey() (uint32, bool) {
 	return wc.ex, wc.Flags&WCWithInv != 0
 }
 
-// Hardware returns what mlx5 adapters report about a failed request in addition to
-// VendorErr: a hardware syndrome and its type (hw_err_synd and hw_synd_type).
+// Hardware returns the details that mlx5 adapters report about a failed request in addition
+// to VendorErr: a hardware syndrome and its type (hw_err_synd and hw_synd_type).
 func (wc *WC) Hardware() (typ, syndrome uint8) {
 	if wc.Status == WCSuccess {
 		return 0, 0
@@ -91,7 +91,7 @@ type WCEx struct {
 	// efadv.AHNumber.
 	SGID GID
 
-	Tag        uint64 // the tag of a message that matched one of the SRQ's (struct ibv_wc_tm_info); otherwise 0
+	Tag        uint64 // the tag of a message that matched a tag of the SRQ (struct ibv_wc_tm_info); otherwise 0
 	TagContext uint32 // the TagHeader.Context of such a message
 }
 

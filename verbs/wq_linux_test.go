@@ -85,11 +85,11 @@ func TestSpreading(t *testing.T) {
 		"pd": pd.handle, "cq": cq.handle, "receives": 100, "SGEs": 3, "flags": uint32(WQScatterFCS), "type": uint32(uapi.IB_UVERBS_WQT_RQ),
 	} {
 		if given[name] != want {
-			t.Errorf("the kernel is told %s %d, want %d", name, given[name], want)
+			t.Errorf("the kernel got %s %d, want %d", name, given[name], want)
 		}
 	}
 	if p.init.MaxWR != 100 || p.init.MaxSGE != 3 || p.init.CQ != cq.prov || wq.Num() != 77 {
-		t.Errorf("the provider is told %+v; the number is %d", p.init, wq.Num())
+		t.Errorf("the provider got %+v; the number is %d", p.init, wq.Num())
 	}
 
 	k.answerTo("create_rwq_ind_table", func(f *fakeCall) error {
@@ -106,10 +106,10 @@ func TestSpreading(t *testing.T) {
 	})
 	qp := must(pd.CreateRSSQP(RSSOptions{Table: table, Key: key, Fields: RSSSrcIPv4}))(t)
 	if given["pd"] != pd.handle || given["table"] != 555 || given["type"] != uint32(uapi.IB_UVERBS_QPT_RAW_PACKET) {
-		t.Errorf("the kernel is told %v", given)
+		t.Errorf("the kernel got %v", given)
 	}
 	if p.rss.Function != uint8(RSSToeplitz) || p.rss.Fields != uint64(RSSSrcIPv4) || len(p.rss.Key) != 40 {
-		t.Errorf("the provider is told %+v", p.rss)
+		t.Errorf("the provider got %+v", p.rss)
 	}
 	asked := len(k.calls)
 	all := RequiredMask(RawPacket, QPReset, QPInit)

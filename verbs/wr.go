@@ -64,7 +64,7 @@ func (f SendFlags) String() string { return uapi.EnumIbSendFlags.Short(uint64(f)
 
 // A SendWR is a work request for the send queue (struct ibv_send_wr). PostSend copies it,
 // so it may be reused at once. The memory that SGL names may be reused only after the
-// completion, even if nobody waits for that any more: see CQ.PollWait.
+// completion, even if the wait for it was cancelled: see CQ.PollWait.
 //
 // Atomics work on a uint64 in the peer's memory, in the byte order of the peer's processor.
 // Compare, Swap, Add and the masks are ordinary numbers. The result, the value before the
@@ -117,8 +117,9 @@ type SendWR struct {
 	// and atomics need it, too: the peer looks up the key of Remote in that SRQ's PD.
 	RemoteSRQN uint32
 
-	// MW, Bind and NewRKey are for OpBindMW, of type 2 windows. NewRKey is the window's key
-	// once the request has completed. It may differ from MW.RKey in the lowest byte only.
+	// MW, Bind and NewRKey are for OpBindMW, which binds type 2 windows. NewRKey is the
+	// window's key once the request has completed. It may differ from MW.RKey in the lowest
+	// byte only.
 	MW      *MW
 	Bind    MWBindInfo // the memory
 	NewRKey uint32     // the window's next key
