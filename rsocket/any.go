@@ -9,16 +9,16 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/internal/netconn"
 )
 
-// DialAny is DialContext, but connects by TCP if RDMA fails: this host has no device, no device
-// leads to the peer, or no program listens there for RDMA. The net.Conn is a *Conn or a
-// *net.TCPConn. If there is a time limit, RDMA may take half of the time.
+// DialAny is like DialContext, but connects by TCP if RDMA fails: this host has no device, no
+// device leads to the peer, or no program listens there for RDMA. The net.Conn is a *Conn or
+// a *net.TCPConn. If there is a time limit, RDMA may take half of the time.
 func (d *Dialer) DialAny(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := d.limit(ctx)
+	ctx, cancel := d.core().Limit(ctx)
 	defer cancel()
-	part, end := share(ctx, 2)
+	part, end := netconn.Share(ctx, 2)
 	c, err := d.DialConn(part, network, address)
 	end()
 	if err == nil {
@@ -35,9 +35,9 @@ func (d *Dialer) DialAny(ctx context.Context, network, address string) (net.Conn
 	return plain, nil
 }
 
-// ListenAny is Listen for connections by RDMA and by TCP on one port. Accept returns a *Conn or a
-// *net.TCPConn. On a host without an RDMA device that has the address, it listens for TCP only.
-// Over iWARP, where RDMA listens on TCP's ports itself, it fails.
+// ListenAny is like Listen, but for connections by RDMA and by TCP on one port. Accept
+// returns a *Conn or a *net.TCPConn. On a host without an RDMA device that has the address,
+// it listens for TCP only. Over iWARP, where RDMA listens on TCP's ports itself, it fails.
 func (lc *ListenConfig) ListenAny(ctx context.Context, network, address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -53,7 +53,7 @@ func (lc *ListenConfig) ListenAny(ctx context.Context, network, address string) 
 		switch {
 		case err == nil:
 			return newAnyListener(tcp, rdma), nil
-		case noDevice(err):
+		case netconn.NoDevice(err):
 			return tcp, nil
 		}
 		_ = tcp.Close() // err has the reason
@@ -61,13 +61,6 @@ func (lc *ListenConfig) ListenAny(ctx context.Context, network, address string) 
 			return nil, err
 		}
 	}
-}
-
-// noDevice reports whether err says that no device of this host has an address, or that the host
-// has no device.
-func noDevice(err error) bool {
-	return errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.ENOENT) ||
-		errors.Is(err, verbs.ErrNoDevice) || errors.Is(err, errors.ErrUnsupported)
 }
 
 // An anyListener accepts from two listeners.

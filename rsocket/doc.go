@@ -19,8 +19,7 @@
 //
 //   - Close returns at once, as TCP's does. But this process, not the kernel, then sends the written data. If
 //     the process ends meanwhile, the data is lost: see Conn.SetLinger.
-//   - After Conn.CloseRead, other calls on the Conn drop the bytes that arrive. TCP's kernel needs no such
-//     calls.
+//   - After Conn.CloseRead, other calls on the Conn drop the bytes that arrive. TCP needs no such calls.
 //   - Close must be called. The device and the connection manager refer to an open Conn or Listener, so the
 //     garbage collector doesn't free one that is forgotten.
 //   - There is no ReadFrom and no WriteTo. ReadFrom would only save a copy, which Conn.WriteMR does. WriteTo
@@ -50,16 +49,16 @@
 // # iWARP
 //
 // iWARP has no immediate data. As in librdmacm, each message is therefore a send of four bytes after the
-// write that it announces, and takes two places in the send queue. The device doesn't say how much the peer
-// has written: if the peer announces more than that, Read returns older bytes of the ring. A message counts
-// as arrived, for WriteMR and Close, when TCP has taken it.
+// write that it announces, and takes two slots in the send queue. The device doesn't say how
+// much the peer has written: if the peer announces more than that, Read returns older bytes
+// of the ring. A message counts as arrived, for WriteMR and Close, when TCP has taken it.
 //
 // # The end
 //
-// Close tells the peer, whose reads then return io.EOF after the last byte. If the peer's process ends
-// without Close, or breaks the protocol, or if the network is lost, calls return an error that matches
-// syscall.ECONNRESET, after the bytes that have arrived. A C program that waits in rrecv learns of the end of
-// its peer's process only when it sends.
+// Close notifies the peer, whose reads then return io.EOF after the last byte. If the peer's
+// process ends without Close, or breaks the protocol, or if the network is lost, calls return
+// an error that matches syscall.ECONNRESET, after the bytes that have arrived. A C program
+// that waits in rrecv learns of the end of its peer's process only when it sends.
 //
 // When the connection manager reports that the network has changed under a connection
 // (rdmacm.EventUnreachable, rdmacm.EventAddrChange), the Conn probes the peer at once, also without
@@ -70,7 +69,8 @@
 //
 // The peer's device can write to the ring and to a small list beside it, and to nothing else but the
 // memory given to Conn.Map. It can do so at any time. So Read copies bytes before the program sees
-// them. The peer's messages are checked. A message that it could not have sent ends the connection with
-// ErrProtocol. Clients that don't complete their handshake neither keep others from a Listener nor take
-// much memory: it keeps up to 64 of them, for up to 10 s, or for 2 s if there are more.
+// them. The peer's messages are checked. A message that breaks the protocol ends the
+// connection with ErrProtocol. Clients that don't complete their handshake neither keep
+// others from a Listener nor take much memory: it keeps up to 64 of them, for up to 10 s, or
+// for 2 s if there are more.
 package rsocket

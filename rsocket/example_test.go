@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rsocket"
 )
 
-// A web server and a client. Package net/http knows nothing of RDMA.
+// A web server and a client use net/http, which has no code for RDMA.
 func Example() {
 	l, err := rsocket.Listen("tcp", ":8080")
 	if err != nil {
@@ -29,7 +29,7 @@ func Example() {
 	fmt.Println(answer.Status)
 }
 
-// A connection with large buffers sends a stream, and tells the peer where it ends.
+// A connection with large buffers sends a stream, and marks its end for the peer.
 func ExampleDialer() {
 	dialer := rsocket.Dialer{Options: rsocket.Options{SendBuffer: 1 << 20, RecvBuffer: 1 << 20}}
 	c, err := dialer.DialContext(context.Background(), "tcp", "192.168.77.1:7471")

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/goverbs/goverbs/internal/netconn"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbstest"
 )
@@ -71,12 +72,13 @@ func session(o Options) error {
 	return errors.Join(errs...)
 }
 
-// TestFailingSteps: an error at each step of listening, connecting, accepting, sending and closing. The call that
-// takes the step fails, or else its peer's. Nothing is left, and the next connection works.
+// TestFailingSteps causes an error at each step of listening, connecting, accepting, sending
+// and closing. The call that takes the step fails, or else a call of its peer. Nothing is
+// left, and the next connection works.
 func TestFailingSteps(t *testing.T) {
 	steps := rdmatest.FailingSteps{
 		Run:    func() error { return session(Options{SendBuffer: 1, RecvBuffer: 1, SendQueue: 1, RecvQueue: 1}) },
-		Held:   held,
+		Held:   netconn.Held,
 		Others: []error{syscall.ECONNREFUSED, syscall.ECONNRESET},
 		// The connection is over, or all that was sent has arrived.
 		Silent: map[string]int{"rdma_disconnect": 1, "modify_qp": 7, "post_send": 5, "req_notify_cq": 1},
@@ -96,19 +98,4 @@ func TestFailingSteps(t *testing.T) {
 		steps.Test(t, n)
 	})
 	ended()
-}
-
-// held lists all objects of this package.
-func held() (all []string) {
-	devices.Lock()
-	for _, d := range devices.of {
-		all = append(all, fmt.Sprintf("a device with %d connections", d.conns))
-	}
-	devices.Unlock()
-	managers.Lock()
-	if m := managers.now; m != nil {
-		all = append(all, fmt.Sprintf("a manager with %d users, %d connections, %d arriving", m.users, len(m.conns), m.arriving))
-	}
-	managers.Unlock()
-	return all
 }

@@ -44,8 +44,8 @@ func TestOwedTwice(t *testing.T) {
 	before := arms.Load()
 	r.write(t, []byte{1}, message(msgData, 1))
 	rdmatest.UntilNot(t, "the message has not been received", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.link.Waits.Mu.Lock()
+		defer c.link.Waits.Mu.Unlock()
 		return c.in.received <= controls*half
 	})
 	if arms.Load() == before {
@@ -53,8 +53,8 @@ func TestOwedTwice(t *testing.T) {
 	}
 	r.receive(t, window)
 	rdmatest.UntilNot(t, "credits are missing", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+		c.link.Waits.Mu.Lock()
+		defer c.link.Waits.Mu.Unlock()
 		return c.in.granted != controls*half+1+window
 	})
 }
@@ -69,13 +69,12 @@ func TestSlotsAreFreed(t *testing.T) {
 		b := make([]byte, 1+rnd.IntN(2000))
 		ok(client.Write(b))(t)
 		ok(io.ReadFull(server, b))(t)
-		client.mu.Lock()
+		client.link.Waits.Mu.Lock()
 		client.process()
-		slots, space := client.slots+int(client.unsignaledWRs), client.space+int(client.unsignaledLen)
-		client.mu.Unlock()
-		if slots != client.o.SendQueue || space != client.o.SendBuffer {
-			t.Fatalf("%d of %d slots in the send queue are left, and %d of %d bytes of the send buffer",
-				slots, client.o.SendQueue, space, client.o.SendBuffer)
+		slots, bytes := client.sender.Taken()
+		client.link.Waits.Mu.Unlock()
+		if slots != 0 || bytes != 0 {
+			t.Fatalf("%d slots in the send queue and %d bytes of the send buffer are taken", slots, bytes)
 		}
 	}
 }

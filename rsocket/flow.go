@@ -1,23 +1,15 @@
 package rsocket
 
-// An inbound counts what the peer may send and what it has sent. The peer writes into a ring,
-// whose two halves are published to it in turn. A half is published again after as many bytes
-// were read as it has. So no byte is overwritten before it was read.
+import "github.com/goverbs/goverbs/internal/netconn"
+
+// An inbound counts what the peer may send and what it has sent. The peer writes into a ring.
 //
 // Each message takes a receive, so the peer has credits. The receives have no memory of their
 // own and are posted again as soon as their completion was polled. So a message is credited
 // when it arrives, and not when it was read.
 type inbound struct {
-	half   int
-	window uint16 // the number of receives for data
-
-	unread      int // bytes in the ring
-	free        int // published bytes that the peer has not yet written
-	unpublished int // bytes that were read and not yet published again
-	readAt      int // where the next byte to be read is in the ring
-	writeAt     int // where the peer writes next
-	publishAt   int // the half to be published next
-
+	netconn.Ring
+	window   uint16 // the number of receives for data
 	received uint16 // messages that took a credit
 	granted  uint16 // the value of received up to which the peer may send
 
@@ -27,7 +19,7 @@ type inbound struct {
 
 // init starts with the first half published.
 func (in *inbound) init(half int, window uint16) {
-	*in = inbound{half: half, window: window, free: half, unpublished: half, publishAt: half, granted: window}
+	*in = inbound{Ring: netconn.MakeRing(half), window: window, granted: window}
 }
 
 // data checks and counts a message with data. The peer has announced n bytes, and the device
@@ -40,20 +32,15 @@ func (in *inbound) data(n, length uint32) error {
 		return violation("%d bytes announced, %d written", n, length)
 	case n == 0:
 		return violation("a message without data")
-	case int64(n) > int64(in.target()):
-		return violation("%d bytes written, %d published", n, in.target())
+	case int64(n) > int64(in.Target()):
+		return violation("%d bytes written, %d published", n, in.Target())
 	}
 	if err := in.credited(); err != nil {
 		return err
 	}
-	in.free -= int(n)
-	in.unread += int(n)
-	in.writeAt = in.wrap(in.writeAt + int(n))
+	in.Written(int(n))
 	return nil
 }
-
-// target returns how many bytes the peer may write at once: up to the end of a half.
-func (in *inbound) target() int { return min(in.free, in.half-in.writeAt%in.half) }
 
 // credited counts a message that takes a credit.
 func (in *inbound) credited() error {
@@ -64,28 +51,9 @@ func (in *inbound) credited() error {
 	return nil
 }
 
-func (in *inbound) wrap(at int) int {
-	if at >= 2*in.half {
-		at -= 2 * in.half
-	}
-	return at
-}
-
-// next returns where unread bytes are in the ring: the first contiguous piece.
-func (in *inbound) next() (from, to int) {
-	return in.readAt, in.readAt + min(in.unread, 2*in.half-in.readAt)
-}
-
-// read counts bytes as read.
-func (in *inbound) read(n int) {
-	in.unread -= n
-	in.unpublished += n
-	in.readAt = in.wrap(in.readAt + n)
-}
-
 // due reports whether it is time to publish free space to the peer, or to give it credits.
 func (in *inbound) due() bool {
-	return in.unpublished >= in.half || in.granted-in.received <= in.window/2
+	return in.Publishable() || in.granted-in.received <= in.window/2
 }
 
 // grant gives credits to the peer, and publishes a half of the ring if one is free. It returns
@@ -93,11 +61,8 @@ func (in *inbound) due() bool {
 func (in *inbound) grant() (value uint32, at int) {
 	in.granted = in.received + in.window
 	at = -1
-	if in.unpublished >= in.half {
-		at = in.publishAt
-		in.publishAt = in.wrap(at + in.half)
-		in.unpublished -= in.half
-		in.free += in.half
+	if in.Publishable() {
+		at = in.Publish()
 	}
 	return uint32(in.granted), at
 }

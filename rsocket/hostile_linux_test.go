@@ -4,28 +4,31 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/goverbs/goverbs/internal/netconn"
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// TestHostileRounds: whatever the peers of a Listener and a Dialer do, the next honest client is served. As
-// long as a peer keeps to the protocol, the bytes read are those that it sent. In the end nothing is left of
-// the peers.
+// TestHostileRounds: after arbitrary actions of the peers of a Listener and a Dialer, the
+// next honest client is served. As long as a peer keeps to the protocol, the read bytes are
+// the bytes that it sent. In the end nothing is left of the peers.
 func TestHostileRounds(t *testing.T) {
 	n := verbstest.New(t)
-	there := func() string { return strings.Join(append(n.Left(), held()...), "\n") }
+	there := func() string { return strings.Join(append(n.Left(), netconn.Held()...), "\n") }
 	o := Options{RecvBuffer: 1, SendBuffer: 1, RecvQueue: 16, SendQueue: 16, Mappings: 2}
 	l := listenFake(t, ListenConfig{Options: o, Backlog: 16})
 	s := &victims{t: t, sent: make(map[string]*script)}
@@ -102,10 +105,10 @@ func heap() int64 {
 type script struct {
 	mu     sync.Mutex
 	sent   []byte
-	broken bool // from here on the ring may have anything
+	broken bool // from here on the ring may have any bytes
 }
 
-// victims are the connections that rogues have.
+// victims are the connections to rogues.
 type victims struct {
 	t     *testing.T
 	tasks sync.WaitGroup
@@ -122,7 +125,7 @@ func (s *victims) accept(l *Listener) {
 			s.tasks.Go(func() { s.serve(c) })
 			continue
 		}
-		if l.closed.Load() {
+		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		s.t.Error(err)
@@ -155,7 +158,7 @@ func (s *victims) serve(c *Conn) {
 	}
 }
 
-// attack lets a rogue do what it wants. It returns the rogue if that lingers.
+// attack lets a rogue act at random. It returns the rogue if the rogue stays connected.
 func (s *victims) attack(l *Listener, rnd *rand.Rand, o Options) *rogue {
 	t := s.t
 	var r *rogue
@@ -207,7 +210,7 @@ func (s *victims) attack(l *Listener, rnd *rand.Rand, o Options) *rogue {
 	return nil
 }
 
-// called lets a rogue be called by a Dialer.
+// called makes a Dialer connect to a rogue.
 func (s *victims) called(rnd *rand.Rand, o Options, plays *script) *rogue {
 	t := s.t
 	id := ok(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
@@ -231,7 +234,7 @@ func (s *victims) called(rnd *rand.Rand, o Options, plays *script) *rogue {
 	e := ok(id.Request(t.Context()))(t)
 	peer, err := parseConnData(e.PrivateData())
 	check(t, err)
-	if rnd.IntN(4) == 0 { // it takes the call, and answers nothing
+	if rnd.IntN(4) == 0 { // the rogue receives the request, and doesn't answer
 		check(t, e.SyncID.Close())
 		<-dialled
 		return nil
@@ -247,7 +250,7 @@ func (s *victims) called(rnd *rand.Rand, o Options, plays *script) *rogue {
 	return r
 }
 
-// spoiled returns private data, in one of two cases with something else in it.
+// spoiled returns private data: in half of the cases truncated, with random bytes in it.
 func spoiled(rnd *rand.Rand, d connData) []byte {
 	b := d.bytes()
 	if rnd.IntN(2) == 0 {
@@ -272,7 +275,7 @@ func (r *rogue) try(imm uint32, b []byte, to sge, at int) bool {
 	return n == 1 && err == nil
 }
 
-// strike does one thing that no honest peer does.
+// strike takes one action that no honest peer takes.
 func (r *rogue) strike(rnd *rand.Rand, at int) {
 	odd := func() uint64 {
 		return []uint64{0, 1, r.mr.Addr(), math.MaxUint64, math.MaxUint32, uint64(rnd.Uint32()), rnd.Uint64()}[rnd.IntN(7)]
@@ -281,7 +284,7 @@ func (r *rogue) strike(rnd *rand.Rand, at int) {
 	switch rnd.IntN(11) {
 	case 0: // any message
 		r.try(rnd.Uint32(), some, r.ring, at)
-	case 1: // of a kind that there is
+	case 1: // of an existing kind
 		kinds := []msgType{msgData, msgCredits, msgIOMap, msgControl}
 		r.try(message(kinds[rnd.IntN(4)], uint32(odd())), some, r.ring, at)
 	case 2: // a target
@@ -305,7 +308,7 @@ func (r *rogue) strike(rnd *rand.Rand, at int) {
 			var wcs [8]verbs.WC
 			_, _ = r.id.SendCQ().Poll(wcs[:])
 		}
-	case 6: // memory that isn't the other side's to give
+	case 6: // memory that the other side doesn't own
 		r.try(message(msgData, 10), make([]byte, 10), sge{addr: odd(), key: uint32(odd())}, 0)
 	case 7: // no write
 		_, _ = r.id.QP().PostSend(verbs.SendWR{Opcode: []verbs.Opcode{verbs.OpSend, verbs.OpSendImm}[rnd.IntN(2)], Flags: verbs.SendSignaled, Inline: some})
@@ -313,7 +316,7 @@ func (r *rogue) strike(rnd *rand.Rand, at int) {
 		for range rnd.IntN(4) {
 			r.try(message(msgControl, uint32(rnd.IntN(4))), nil, r.ring, 0)
 		}
-	case 9: // more than there is room for
+	case 9: // more than fits
 		for range 4 {
 			n := 1 + rnd.IntN(rogueRing)
 			_, _ = r.id.QP().PostSend(verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgData, uint32(n)),

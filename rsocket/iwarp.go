@@ -1,6 +1,9 @@
 package rsocket
 
-import "github.com/goverbs/goverbs/verbs"
+import (
+	"github.com/goverbs/goverbs/internal/netconn"
+	"github.com/goverbs/goverbs/verbs"
+)
 
 // An iwarp posts and receives messages over iWARP, which has no immediate data. A message is therefore a
 // send of the immediate's four bytes, posted after the write that it announces, if there is one. Each
@@ -16,14 +19,15 @@ import "github.com/goverbs/goverbs/verbs"
 type iwarp struct {
 	mr   *verbs.MR // also the send buffer; the messages' memory is behind it
 	at   int
-	sgls [recvBatch][1]verbs.SGE // of Conn.recvs
-	out  [msgLen]byte            // what is being sent
+	sgls [netconn.Batch][1]verbs.SGE // of Link.Recvs
+	out  [msgLen]byte                // what is being sent
 }
 
 const msgLen = 4
 
-// receive makes wr, the i-th of Conn.recvs, a receive at a place.
+// receive makes wr, the i-th of Link.Recvs, a receive at a place, which is also in the WRID.
 func (w *iwarp) receive(wr *verbs.RecvWR, i int, place uint64) {
+	place &^= wridKind
 	w.sgls[i][0] = w.mr.SGE(w.at+int(place)*msgLen, msgLen)
 	wr.WRID, wr.SGL = wridRecv|place, w.sgls[i][:]
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// TestKeepAlive: an idle connection asks again and again whether the peer is there. When there is no answer, it ends.
+// TestKeepAlive: an idle connection probes its peer repeatedly. When a probe gets no answer,
+// the connection ends.
 func TestKeepAlive(t *testing.T) {
 	n := verbstest.New(t)
 	asked := make(chan bool, 100)

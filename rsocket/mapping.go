@@ -5,6 +5,7 @@ import (
 	"math"
 	"syscall"
 
+	"github.com/goverbs/goverbs/internal/netconn"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -19,48 +20,48 @@ var ErrNotMapped = errors.New("the peer has mapped no memory there")
 // error matches syscall.ENOMEM.
 func (c *Conn) Map(mr *verbs.MR, offset int64) error {
 	if offset < 0 || int64(mr.Len()) > math.MaxUint32 {
-		return c.opErr("map", syscall.EINVAL)
+		return c.link.OpErr("map", syscall.EINVAL)
 	}
-	c.wr.callMu.Lock()
-	defer c.wr.callMu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.link.Wr.Call.Lock()
+	defer c.link.Wr.Call.Unlock()
+	c.link.Waits.Mu.Lock()
+	defer c.link.Waits.Mu.Unlock()
 	i := 0
 	for i < len(c.ours) && c.ours[i] != nil {
 		i++
 	}
 	if i == len(c.ours) {
-		return c.opErr("map", syscall.ENOMEM)
+		return c.link.OpErr("map", syscall.ENOMEM)
 	}
-	if err := c.await(&c.wr, (*Conn).hasCredit); err != nil {
-		return c.opErr("map", err)
+	if err := netconn.Await(&c.link.Waits, &c.link.Wr, c, (*Conn).hasCredit); err != nil {
+		return c.link.OpErr("map", err)
 	}
 	m := mapping{uint64(offset), sge{addr: mr.Addr(), key: mr.RKey(), length: uint32(mr.Len())}}
 	var b [mappingLen]byte
 	m.put(b[:], c.order)
-	wr := c.request(0, b[:])
+	wr := c.sender.Request(b[:])
 	wr.Opcode, wr.Imm = verbs.OpRDMAWriteImm, message(msgIOMap, uint32(i))
 	wr.Remote = verbs.Remote{Addr: c.peer.addr + uint64(c.peer.length)*sgeLen + uint64(i)*mappingLen, RKey: c.peer.key}
 	c.out.sent++
 	c.ours[i] = mr
-	if err := c.postInSlot(&wr); err != nil {
-		return c.opErr("map", err)
+	if err := c.postInSlot(wr); err != nil {
+		return c.link.OpErr("map", err)
 	}
 	return nil
 }
 
-// Unmap makes room for another Map (riounmap). The peer is not told, and it can write until the MR is
-// closed.
+// Unmap makes room for another Map (riounmap). The peer is not notified, and it can write
+// until the MR is closed.
 func (c *Conn) Unmap(mr *verbs.MR) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.link.Waits.Mu.Lock()
+	defer c.link.Waits.Mu.Unlock()
 	for i := range c.ours {
 		if c.ours[i] == mr {
 			c.ours[i] = nil
 			return nil
 		}
 	}
-	return c.opErr("unmap", syscall.EINVAL)
+	return c.link.OpErr("unmap", syscall.EINVAL)
 }
 
 // WriteAt writes to memory that the peer has mapped, with Map or riomap (riowrite). The peer is not
@@ -68,33 +69,34 @@ func (c *Conn) Unmap(mr *verbs.MR) error {
 // error matches ErrNotMapped. Like Write, it returns when the last byte is in the send buffer.
 func (c *Conn) WriteAt(b []byte, off int64) (n int, err error) {
 	if off < 0 {
-		return 0, c.opErr("write", syscall.EINVAL)
+		return 0, c.link.OpErr("write", syscall.EINVAL)
 	}
-	c.wr.callMu.Lock()
-	defer c.wr.callMu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.link.Wr.Call.Lock()
+	defer c.link.Wr.Call.Unlock()
+	c.link.Waits.Mu.Lock()
+	defer c.link.Waits.Mu.Unlock()
 	c.process() // there may be a new mapping
-	for long := firstMessage; n < len(b); long = min(2*long, longMessage) {
-		if err := c.await(&c.wr, (*Conn).hasSpace); err != nil {
-			return n, c.opErr("write", err)
+	for long := netconn.FirstMessage; n < len(b); long = min(2*long, netconn.LongMessage) {
+		if err := netconn.Await(&c.link.Waits, &c.link.Wr, c, (*Conn).hasSpace); err != nil {
+			return n, c.link.OpErr("write", err)
 		}
 		remote, m := c.find(uint64(off) + uint64(n))
 		if m == 0 {
-			return n, c.opErr("write", ErrNotMapped)
+			return n, c.link.OpErr("write", ErrNotMapped)
 		}
 		m = min(m, len(b)-n, long)
-		var inline []byte
+		var wr *verbs.SendWR
 		if m <= c.o.Inline {
-			inline = b[n : n+m]
+			wr = c.sender.Request(b[n : n+m])
 		} else {
-			m = min(m, c.space, c.o.SendBuffer-c.fillAt)
-			copy(c.memory.Bytes()[c.fillAt:], b[n:n+m])
+			m = copy(c.sender.Piece(m), b[n:])
+			wr = c.sender.Filled(m)
 		}
-		wr := c.request(m, inline)
 		wr.Opcode, wr.Remote = verbs.OpRDMAWrite, remote
-		if err := c.postInSlot(&wr); err != nil {
-			return n, c.opErr("write", err)
+		err := c.postInSlot(wr)
+		wr.Inline = nil // the caller's
+		if err != nil {
+			return n, c.link.OpErr("write", err)
 		}
 		n += m
 	}
@@ -115,11 +117,11 @@ func (c *Conn) find(offset uint64) (verbs.Remote, int) {
 // hasCredit reports whether there is room for a message without data.
 func (c *Conn) hasCredit() (bool, error) {
 	err := c.writable()
-	return err == nil && !c.out.blocked && c.out.sent != c.out.allowed && c.slots > 0, err
+	return err == nil && !c.out.blocked && c.out.sent != c.out.allowed && c.sender.Slots > 0, err
 }
 
 // hasSpace reports whether there is room for a write without a message.
 func (c *Conn) hasSpace() (bool, error) {
 	err := c.writable()
-	return err == nil && !c.out.blocked && c.slots > 0 && c.hasBuffer(), err
+	return err == nil && !c.out.blocked && c.sender.Slots > 0 && c.sender.HasSpace(), err
 }

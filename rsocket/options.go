@@ -11,31 +11,31 @@ import (
 // Options are the sizes of a connection's buffers and queues. The zero value of a field stands
 // for librdmacm's default.
 type Options struct {
-	// SendBuffer and RecvBuffer are the sizes in bytes of the memory that Write copies to, and
-	// of the memory that the peer writes to, 128 KiB if they are 0. Each is rounded up to a
-	// multiple of 8 KiB.
+	// SendBuffer and RecvBuffer are the sizes in bytes of the memory that Write copies to,
+	// and of the memory that the peer writes to. 0 stands for 128 KiB. Each is rounded up to
+	// a multiple of 8 KiB.
 	SendBuffer, RecvBuffer int
 
-	// SendQueue and RecvQueue are the numbers of messages on the way to the peer, and from it,
-	// 384 if they are 0. The device's limits bound them.
+	// SendQueue and RecvQueue are the maximum numbers of messages on the way to the peer, and
+	// from it. 0 stands for 384. The device's limits bound them.
 	SendQueue, RecvQueue int
 
 	// Mappings is how many pieces of memory the peer may map, for WriteAt, 0 to 128.
 	Mappings int
 
-	// Inline is the largest message that is copied into its work request, and not into the send
-	// buffer, 64 bytes if it is 0.
+	// Inline is the largest message, in bytes, that is copied into its work request instead
+	// of the send buffer. 0 stands for 64.
 	Inline int
 
-	// KeepAlive is the interval of probes, which only the peer's device answers. They detect the loss of the
-	// peer while there is nothing to send. It is 15 s if it is 0, as in package net. If it is negative,
-	// there are no probes.
+	// KeepAlive is the interval of probes, which only the peer's device answers. They detect
+	// the loss of the peer while there is nothing to send. 0 stands for 15 s, as in package
+	// net. If KeepAlive is negative, there are no probes.
 	KeepAlive time.Duration
 
-	// Spin is how often a call polls before it sleeps, 400 times if it is 0, which takes about
-	// 10 µs. After calls that have polled in vain, up to 15 calls don't poll. A call sleeps at
-	// once if Spin is negative, or if it is 0 and Go uses one processor (GOMAXPROCS), where
-	// polling may keep the peer from its answer.
+	// Spin is how often a call polls before it sleeps. 0 stands for 400 times, which take
+	// about 10 µs. After calls that have polled in vain, up to 15 calls don't poll. A call
+	// sleeps at once if Spin is negative, or if it is 0 and Go uses one processor
+	// (GOMAXPROCS), where polling may keep the peer from its answer.
 	Spin int
 }
 

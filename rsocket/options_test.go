@@ -7,7 +7,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestKeepAliveDefault: it is package net's.
+// TestKeepAliveDefault: the default of KeepAlive is package net's.
 func TestKeepAliveDefault(t *testing.T) {
 	for given, want := range map[time.Duration]time.Duration{0: 15 * time.Second, time.Minute: time.Minute, -1: -1} {
 		o, err := Options{KeepAlive: given}.complete(&verbs.DeviceAttr{MaxQPWR: 1000}, 1)

@@ -3,6 +3,7 @@ package rsocket
 import (
 	"encoding/binary"
 
+	"github.com/goverbs/goverbs/internal/netconn"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -21,126 +22,75 @@ const (
 )
 
 // process polls the CQ, gives credits to the peer, and wakes the calls whose wait is over. The caller holds
-// mu.
+// link.Waits.Mu.
 func (c *Conn) process() {
-	if c.phase == connReleased {
+	if c.link.Phase == netconn.Released {
 		return
 	}
 	progress := c.poll()
 	c.postDeferred()
 	c.grant()
 	if c.mustWait() {
-		// Perhaps no other call follows. So the next event gives the credits.
-		c.creditsDue.Store(true)
-		if c.arm() {
+		// Perhaps no other call follows, so the next event gives the credits.
+		c.link.Due.Store(true)
+		if c.link.Arm() {
 			progress = c.poll() || progress
 			c.postDeferred()
 			c.grant()
 		}
-	} else if c.creditsDue.Load() {
-		c.creditsDue.Store(false)
+	} else if c.link.Due.Load() {
+		c.link.Due.Store(false)
 	}
 	c.takeTarget()
 	if !progress {
 		return
 	}
 	if ok, err := c.hasData(); ok || err != nil {
-		c.rd.signal()
+		c.link.Rd.Signal()
 	}
-	if ok, err := c.hasSlot(); ok || err != nil {
-		c.wr.signal()
+	if ok, err := c.sender.HasSlot(); ok || err != nil {
+		c.link.Wr.Signal()
 	}
 	if c.lentReturned() {
-		c.lent.signal()
+		c.link.Lent.Signal()
 	}
 	if c.flushed() {
-		c.end.signal()
+		c.link.End.Signal()
 	}
 }
 
 // poll handles the completions of the CQ, and reports whether anything has changed.
-func (c *Conn) poll() (progress bool) {
-	// Bounded, in case a peer sends faster than this loop polls. Over iWARP a message has two completions.
-	for range (2*c.o.SendQueue+c.o.RecvQueue)/len(c.wcs) + 2 {
-		n, err := c.cq.Poll(c.wcs[:])
-		if err != nil {
-			c.cqFailed, progress = true, true
-			c.fail(lost(err))
-			break
-		}
-		if n == 0 {
-			break
-		}
-		progress = true
-		recvs := 0
-		for i := range c.wcs[:n] {
-			wc := &c.wcs[i]
-			c.completed(wc)
-			if wc.WRID&wridKind == wridRecv {
-				if c.iwarp != nil {
-					c.iwarp.receive(&c.recvs[recvs], recvs, wc.WRID&^wridKind)
-				}
-				recvs++
-			}
-		}
-		if recvs > 0 && c.err == nil {
-			if _, err := c.qp.PostRecv(c.recvs[:recvs]...); err != nil {
-				c.fail(lost(err))
-			}
-		}
-		if n < len(c.wcs) {
-			break
-		}
+func (c *Conn) poll() bool {
+	progress := c.link.Poll((2*c.o.SendQueue+c.o.RecvQueue)/netconn.Batch + 2) // over iWARP a message has two completions
+	if c.in.dropped {
+		c.in.Discard()
 	}
-	c.discard()
 	return progress
 }
 
-// discard drops bytes that arrive after CloseRead. While a Read copies, it drops none, so that no memory is
-// published while it is read.
-func (c *Conn) discard() {
-	for c.in.dropped && !c.copying && c.in.unread > 0 {
-		from, to := c.in.next()
-		c.in.read(to - from)
-	}
-}
-
-// arm makes the CQ report its next completion, and reports whether the CQ was not armed before. The caller
-// must then poll for earlier completions.
-func (c *Conn) arm() bool {
-	if c.armed.Load() {
-		return false
-	}
-	c.armed.Store(true) // before: the event may come at once
-	if err := c.cq.Arm(false); err != nil {
-		c.fail(lost(err))
-	}
-	return true
-}
-
-// completed counts a completion.
-func (c *Conn) completed(wc *verbs.WC) {
+// completed counts a completion, and reports whether it is a receive's.
+func (c *Conn) completed(wc *verbs.WC) (recv bool) {
 	kind := wc.WRID & wridKind
 	if kind == wridData && wc.WRID&wridLent != 0 {
 		c.lentWRs--
 	}
 	switch {
 	case wc.Status != verbs.WCSuccess:
-		c.fail(lost(wc.Err()))
+		c.link.Fail(netconn.Lost(wc.Err()))
 	case kind == wridRecv:
 		if err := c.received(wc); err != nil {
-			c.fail(err)
+			c.link.Fail(err)
 		}
 	case kind == wridData:
-		c.slots += int(wc.WRID >> 32 & 0xffff)
-		c.space += int(uint32(wc.WRID))
+		c.sender.Completed(wc.WRID)
 	case kind == wridCredits:
 		c.creditWRs--
 	case wc.WRID == wridControl|ctlKeepalive:
-		c.probing = false
+		c.link.Probing = false
 	case wc.WRID == wridControl|ctlDisconnect:
 		c.out.ended = true
 	}
+	return kind == wridRecv
 }
 
 // message returns a message of the peer, and how many bytes were written with it. Over iWARP, only the peer
@@ -174,7 +124,7 @@ func (c *Conn) received(wc *verbs.WC) error {
 		if int64(value) >= int64(len(c.theirs)) {
 			return violation("mapping %d of %d", value, len(c.theirs))
 		}
-		m := parseMapping(c.exposed.Bytes()[c.o.RecvBuffer+targetsLen+int(value)*mappingLen:], binary.NativeEndian)
+		m := parseMapping(c.link.Exposed.Bytes()[c.o.RecvBuffer+targetsLen+int(value)*mappingLen:], binary.NativeEndian)
 		if !m.memory.fits() {
 			return violation("a mapping of %d bytes at %#x", m.memory.length, m.memory.addr)
 		}
@@ -184,7 +134,7 @@ func (c *Conn) received(wc *verbs.WC) error {
 		switch value {
 		case ctlDisconnect:
 			c.in.ended, c.out.refused = true, true
-			if c.phase != connOpen {
+			if c.link.Phase != netconn.Open {
 				c.answer()
 			}
 		case ctlKeepalive:
@@ -201,7 +151,7 @@ func (c *Conn) received(wc *verbs.WC) error {
 
 // due reports whether it is time to give credits to the peer, or to publish memory to it.
 func (c *Conn) due() bool {
-	return c.in.due() && c.err == nil && !c.out.refused && c.phase == connOpen
+	return c.in.due() && c.link.Err == nil && !c.out.refused && c.link.Phase == netconn.Open
 }
 
 // mustWait reports whether the peer is due messages that may not be sent yet, or credits that have no slot in
@@ -216,7 +166,7 @@ func (c *Conn) grant() {
 		value, at := c.in.grant()
 		wr := verbs.SendWR{WRID: wridCredits, Opcode: verbs.OpRDMAWriteImm, Flags: verbs.SendSignaled, Imm: message(msgCredits, value)}
 		if at >= 0 {
-			half := sge{addr: c.exposed.Addr() + uint64(at), key: c.exposed.RKey(), length: uint32(c.in.half)}
+			half := sge{addr: c.link.Exposed.Addr() + uint64(at), key: c.link.Exposed.RKey(), length: uint32(c.in.Half)}
 			half.put(c.small[:], c.order)
 			wr.Inline = c.small[:]
 			wr.Remote = verbs.Remote{Addr: c.peer.addr + uint64(c.entry)*sgeLen, RKey: c.peer.key}
@@ -242,7 +192,7 @@ func (c *Conn) postControl(value uint32) {
 
 // postDeferred posts the control messages that had to wait.
 func (c *Conn) postDeferred() {
-	if c.out.blocked || c.out.deferred == 0 || c.out.refused || c.err != nil {
+	if c.out.blocked || c.out.deferred == 0 || c.out.refused || c.link.Err != nil {
 		return
 	}
 	deferred := c.out.deferred
@@ -254,48 +204,5 @@ func (c *Conn) postDeferred() {
 	}
 }
 
-// fail ends the connection because of an error, which it returns, and disconnects.
-func (c *Conn) fail(err error) error {
-	if c.err != nil {
-		return c.err
-	}
-	c.err = err
-	close(c.ended)
-	if c.id != nil { // the handshake is over
-		_ = c.id.Disconnect() // the peer may be gone
-	}
-	c.wakeAll()
-	return err
-}
-
-func (c *Conn) wakeAll() {
-	c.rd.signal()
-	c.wr.signal()
-	c.end.signal()
-	c.lent.signal()
-}
-
 // flushed reports whether no written data is on its way any more.
-func (c *Conn) flushed() bool { return c.out.ended || c.err != nil }
-
-// event handles an event of the CQ: a completion has arrived.
-func (c *Conn) event() {
-	c.armed.Store(false)
-	if c.creditsDue.Load() {
-		c.mu.Lock()
-		c.process()
-		c.mu.Unlock()
-	}
-	c.wakeAll()
-}
-
-// peerGone ends the connection because the connection manager has reported its end.
-func (c *Conn) peerGone(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.phase == connReleased {
-		return
-	}
-	c.process() // what arrived before
-	c.fail(err)
-}
+func (c *Conn) flushed() bool { return c.out.ended || c.link.Err != nil }

@@ -3,6 +3,7 @@ package rsocket
 import (
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"testing"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A rogue is a peer that does what it wants, made from the verbs.
+// A rogue is a peer that posts arbitrary requests, with package verbs.
 type rogue struct {
 	id         *rdmacm.SyncID
 	mr         *verbs.MR // the list of targets, then a ring
@@ -28,7 +29,7 @@ const (
 func newRogue(t testing.TB, to *Listener, receives int) *rogue {
 	t.Helper()
 	id := ok(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
-	check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, to.addr.AddrPort(), time.Minute))
+	check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, to.Addr().(*net.TCPAddr).AddrPort(), time.Minute))
 	check(t, id.ResolveRoute(t.Context(), time.Minute))
 	return makeRogue(t, id, receives)
 }

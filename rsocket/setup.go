@@ -3,11 +3,8 @@ package rsocket
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"net"
-	"net/netip"
-	"time"
 
+	"github.com/goverbs/goverbs/internal/netconn"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -15,21 +12,19 @@ import (
 // newConn makes a connection's parts on an ID that has a device. Receives are posted, so that the
 // peer can send at once. If it fails, the ID is the caller's.
 func newConn(id *rdmacm.SyncID, o Options) (*Conn, error) {
-	c := &Conn{sync: id, linger: -1, ended: make(chan struct{}), local: tcpAddr(id.LocalAddr()), remote: tcpAddr(id.RemoteAddr())}
-	c.rd.deadline.init()
-	c.wr.deadline.init()
-	c.end.deadline.init()
-	c.lent.deadline.init()
+	c := new(Conn)
+	c.link.Init(opNet, id)
+	c.link.Waits.Process = c.process
+	c.link.Completed, c.link.Flushed, c.link.Probe = c.completed, c.flushed, c.probe
+	c.sender.Room, c.sender.Writable, c.sender.Post = c.room, c.writable, c.postData
 	if err := c.open(o); err != nil {
-		return nil, errors.Join(err, c.release())
+		return nil, errors.Join(err, c.link.Release())
 	}
 	return c, nil
 }
 
-func tcpAddr(a netip.AddrPort) *net.TCPAddr { return net.TCPAddrFromAddrPort(a) }
-
 func (c *Conn) open(o Options) (err error) {
-	ctx := c.sync.Device()
+	ctx := c.link.Sync.Device()
 	limits, err := ctx.QueryDevice()
 	if err != nil {
 		return err
@@ -42,49 +37,53 @@ func (c *Conn) open(o Options) (err error) {
 	if c.o, err = o.complete(limits, requests); err != nil {
 		return err
 	}
-	if c.device, err = acquireDevice(ctx); err != nil {
+	c.link.Waits.Spin = c.o.Spin
+	if c.link.Device, err = netconn.AcquireDevice(ctx); err != nil {
 		return err
 	}
-	pd := c.sync.PD()
+	pd := c.link.Sync.PD()
 	sends, recvs := (c.o.SendQueue+controls+reserved)*requests, c.o.RecvQueue+controls+reserved
 	size, use := c.o.SendBuffer, verbs.AccessFlags(0)
 	if iw {
 		size, use = size+recvs*msgLen, verbs.AccessLocalWrite
 	}
-	if c.memory, err = pd.AllocMR(size, verbs.MROptions{Access: use}); err != nil {
+	if c.link.Memory, err = pd.AllocMR(size, verbs.MROptions{Access: use}); err != nil {
 		return err
 	}
 	if iw {
-		c.iwarp = &iwarp{mr: c.memory, at: c.o.SendBuffer}
+		c.iwarp = &iwarp{mr: c.link.Memory, at: c.o.SendBuffer}
+		c.link.Repost = c.iwarp.receive
 	}
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteWrite
-	if c.exposed, err = pd.AllocMR(c.o.RecvBuffer+targetsLen+c.o.Mappings*mappingLen, verbs.MROptions{Access: access}); err != nil {
+	if c.link.Exposed, err = pd.AllocMR(c.o.RecvBuffer+targetsLen+c.o.Mappings*mappingLen, verbs.MROptions{Access: access}); err != nil {
 		return err
 	}
 	c.theirs = make([]mapping, c.o.Mappings)
-	c.targets = newTargets(c.exposed.Bytes()[c.o.RecvBuffer:])
+	c.targets = newTargets(c.link.Exposed.Bytes()[c.o.RecvBuffer:])
 	// All requests complete when the connection breaks.
-	cq := verbs.CQOptions{MaxCQE: sends + recvs, Channel: c.device.channel, Value: c}
-	if c.cq, err = ctx.CreateCQ(cq); err != nil {
+	cq := verbs.CQOptions{MaxCQE: sends + recvs, Channel: c.link.Device.Channel(), Value: c.link.Event}
+	if c.link.CQ, err = ctx.CreateCQ(cq); err != nil {
 		return err
 	}
 	caps := verbs.QPCap{MaxSendWR: sends, MaxRecvWR: recvs, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: c.o.Inline}
-	if c.qp, err = c.sync.CreateQP(pd, verbs.QPOptions{SendCQ: c.cq, RecvCQ: c.cq, Cap: caps}); err != nil {
+	if c.link.QP, err = c.link.Sync.CreateQP(pd, verbs.QPOptions{SendCQ: c.link.CQ, RecvCQ: c.link.CQ, Cap: caps}); err != nil {
 		return err
 	}
-	c.slots, c.space = c.o.SendQueue, c.o.SendBuffer
+	c.sender.Memory, c.sender.Size = c.link.Memory, c.o.SendBuffer
+	c.sender.Queue, c.sender.Inline = c.o.SendQueue, c.o.Inline
+	c.sender.Init()
 	c.in.init(c.o.RecvBuffer/2, uint16(c.o.RecvQueue))
-	for i := range c.recvs {
-		c.recvs[i].WRID = wridRecv
+	for i := range c.link.Recvs {
+		c.link.Recvs[i].WRID = wridRecv
 	}
 	for posted := 0; posted < recvs; {
-		batch := c.recvs[:min(recvs-posted, len(c.recvs))]
+		batch := c.link.Recvs[:min(recvs-posted, len(c.link.Recvs))]
 		if iw {
 			for i := range batch {
 				c.iwarp.receive(&batch[i], i, uint64(posted+i))
 			}
 		}
-		n, err := c.qp.PostRecv(batch...)
+		n, err := c.link.QP.PostRecv(batch...)
 		if err != nil {
 			return err
 		}
@@ -97,8 +96,8 @@ func (c *Conn) open(o Options) (err error) {
 func (c *Conn) param() *rdmacm.ConnParam {
 	d := connData{
 		credits: uint16(c.o.RecvQueue), mappings: c.o.Mappings,
-		targets: sge{addr: c.exposed.Addr() + uint64(c.o.RecvBuffer), key: c.exposed.RKey(), length: entries},
-		ring:    sge{addr: c.exposed.Addr(), key: c.exposed.RKey(), length: uint32(c.in.half)},
+		targets: sge{addr: c.link.Exposed.Addr() + uint64(c.o.RecvBuffer), key: c.link.Exposed.RKey(), length: entries},
+		ring:    sge{addr: c.link.Exposed.Addr(), key: c.link.Exposed.RKey(), length: uint32(c.in.Half)},
 	}
 	d.bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 	p := &rdmacm.ConnParam{PrivateData: d.bytes(), FlowControl: true}
@@ -119,77 +118,17 @@ func (c *Conn) setPeer(d *connData) {
 	}
 }
 
-// establish begins the connection's life, after the handshake. The peer may have left already; then
-// there may still be something to read.
-func (c *Conn) establish() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	gone, err := c.manage()
-	if err != nil {
-		return err
-	}
-	c.process()
-	if gone != nil {
-		c.fail(gone)
-	}
-	if c.o.KeepAlive > 0 {
-		c.keepalive = time.AfterFunc(c.o.KeepAlive, c.keepAlive)
-	}
-	return nil
-}
-
-// keepAlive is the function of the keepalive timer.
-func (c *Conn) keepAlive() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.probe() {
-		c.keepalive.Reset(c.o.KeepAlive)
-	}
-}
-
-// networkChanged probes the peer, because the network has changed.
-func (c *Conn) networkChanged() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.probe()
-}
-
 // probe posts a request, which only the peer's device answers, unless one is in flight. If there is no answer,
-// the connection breaks. probe reports whether the connection goes on. The caller holds mu.
+// the connection breaks. probe reports whether the connection goes on. The caller holds
+// link.Waits.Mu.
 func (c *Conn) probe() bool {
-	if c.phase != connOpen || c.out.refused || c.err != nil {
+	if c.link.Phase != netconn.Open || c.out.refused || c.link.Err != nil {
 		return false
 	}
 	c.process()
-	if !c.probing && !c.out.blocked && c.err == nil {
-		c.probing = true
-		if _, err := c.qp.PostSend(verbs.SendWR{WRID: wridControl | ctlKeepalive, Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled}); err != nil {
-			c.fail(lost(err))
-		}
+	if !c.link.Probing && !c.out.blocked && c.link.Err == nil {
+		c.link.Probing = true
+		c.link.PostEmpty(wridControl | ctlKeepalive)
 	}
-	return c.err == nil
-}
-
-// release closes the connection's parts. No call uses them any more.
-func (c *Conn) release() (err error) {
-	note := func(e error) { err = errors.Join(err, e) }
-	if c.qp != nil {
-		note(c.sync.DestroyQP())
-	}
-	if c.cq != nil {
-		note(c.cq.Close())
-	}
-	if c.exposed != nil {
-		note(c.exposed.Close())
-	}
-	if c.memory != nil {
-		note(c.memory.Close())
-	}
-	if c.device != nil {
-		note(c.device.release())
-	}
-	if err != nil {
-		return fmt.Errorf("releasing a connection: %w", err)
-	}
-	return nil
+	return c.link.Err == nil
 }

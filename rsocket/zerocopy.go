@@ -4,12 +4,13 @@ import (
 	"net"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/netconn"
 	"github.com/goverbs/goverbs/verbs"
 )
 
 // PD returns the protection domain for memory that WriteMR sends. Its memory regions must be closed
 // before the last connection of the device.
-func (c *Conn) PD() *verbs.PD { return c.sync.PD() }
+func (c *Conn) PD() *verbs.PD { return c.link.Sync.PD() }
 
 // WriteMR sends n bytes at an offset in registered memory without a copy on this side. Like Write, it
 // sends a part and returns an error if the deadline or the connection ends it.
@@ -19,8 +20,8 @@ func (c *Conn) PD() *verbs.PD { return c.sync.PD() }
 // deadline. If the connection is closed meanwhile, WriteMR may take as long as SetLinger says.
 func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 	mr.SGE(off, n) // panics like a slice expression
-	c.lent.callMu.Lock()
-	defer c.lent.callMu.Unlock()
+	c.link.Lent.Call.Lock()
+	defer c.link.Lent.Call.Unlock()
 	sent, err := c.lend(mr, off, n)
 	// The deadline may have passed while the ring was full. The bytes in flight still have time to arrive.
 	// Other writes don't wait for them.
@@ -28,24 +29,24 @@ func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 		err = late
 	}
 	if err != nil {
-		return sent, c.opErr("write", err)
+		return sent, c.link.OpErr("write", err)
 	}
 	return sent, nil
 }
 
-// lend posts the requests of WriteMR. The caller has lent.callMu.
+// lend posts the requests of WriteMR. The caller has lent.Call.
 func (c *Conn) lend(mr *verbs.MR, off, n int) (sent int, err error) {
-	c.wr.callMu.Lock()
-	defer c.wr.callMu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.link.Wr.Call.Lock()
+	defer c.link.Wr.Call.Unlock()
+	c.link.Waits.Mu.Lock()
+	defer c.link.Waits.Mu.Unlock()
 	c.process()
 	err = c.writable()
 	for sent < n && err == nil {
-		if err = c.await(&c.wr, (*Conn).hasSlot); err != nil {
+		if err = netconn.Await(&c.link.Waits, &c.link.Wr, &c.sender, (*netconn.Sender).HasSlot); err != nil {
 			break
 		}
-		m := min(n-sent, c.out.room())
+		m := min(n-sent, c.room())
 		c.sgl[0] = mr.SGE(off+sent, m)
 		wr := verbs.SendWR{WRID: wridData | wridLent, Flags: verbs.SendSignaled, SGL: c.sgl[:]}
 		c.lentWRs++
@@ -59,28 +60,28 @@ func (c *Conn) lend(mr *verbs.MR, off, n int) (sent int, err error) {
 }
 
 // lentReturned reports whether the device uses no caller's memory any more.
-func (c *Conn) lentReturned() bool { return c.lentWRs == 0 || c.cqFailed }
+func (c *Conn) lentReturned() bool { return c.lentWRs == 0 || c.link.CQFailed }
 
-// awaitLent waits until the device uses no caller's memory any more. The caller has lent.callMu.
+// awaitLent waits until the device uses no caller's memory any more. The caller has lent.Call.
 func (c *Conn) awaitLent() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.link.Waits.Mu.Lock()
+	defer c.link.Waits.Mu.Unlock()
 	returned := func(c *Conn) (bool, error) { return c.lentReturned(), nil }
 	if c.lentReturned() {
 		return nil
 	}
-	c.lent.deadline.set(time.Now().Add(graceful))
-	late := c.await(&c.lent, returned)
-	c.lent.deadline.set(time.Time{})
+	c.link.Lent.Deadline.Set(time.Now().Add(netconn.Graceful))
+	late := netconn.Await(&c.link.Waits, &c.link.Lent, c, returned)
+	c.link.Lent.Deadline.Set(time.Time{})
 	if late == nil {
 		return nil
 	}
-	if c.phase != connOpen {
+	if c.link.Phase != netconn.Open {
 		late = net.ErrClosed // Close gives up later
 	} else {
-		c.fail(lost(late))
+		c.link.Fail(netconn.Lost(late))
 	}
-	// The queue pair flushes its requests, at the latest. Nobody closes it while this call has lent.callMu.
-	_ = c.await(&c.lent, returned)
+	// The queue pair flushes its requests, at the latest. Nobody closes it while this call has lent.Call.
+	_ = netconn.Await(&c.link.Waits, &c.link.Lent, c, returned)
 	return late
 }

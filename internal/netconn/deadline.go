@@ -1,4 +1,4 @@
-package rsocket
+package netconn
 
 import (
 	"sync"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A deadline is a time that can be changed while a goroutine waits for it.
-type deadline struct {
+// A Deadline is a time that can be changed while a goroutine waits for it.
+type Deadline struct {
 	past atomic.Bool   // the time has come
 	wake chan struct{} // wakes the waiter, when the time has come or for other reasons
 
@@ -16,10 +16,11 @@ type deadline struct {
 	timer *time.Timer
 }
 
-func (d *deadline) init() { d.wake = make(chan struct{}, 1) }
+// Init makes the deadline usable.
+func (d *Deadline) Init() { d.wake = make(chan struct{}, 1) }
 
-// set changes the time. The zero time never comes.
-func (d *deadline) set(t time.Time) {
+// Set changes the time. The zero time never comes.
+func (d *Deadline) Set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.timer != nil {
@@ -43,8 +44,14 @@ func (d *deadline) set(t time.Time) {
 	}
 }
 
+// Past reports whether the time has come.
+func (d *Deadline) Past() bool { return d.past.Load() }
+
+// Wake returns the channel that the waiter receives from.
+func (d *Deadline) Wake() <-chan struct{} { return d.wake }
+
 // tick is the timer's function. The time may have been changed since the timer fired.
-func (d *deadline) tick() {
+func (d *Deadline) tick() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.at.IsZero() && !time.Now().Before(d.at) {
@@ -52,13 +59,13 @@ func (d *deadline) tick() {
 	}
 }
 
-func (d *deadline) expire() {
+func (d *Deadline) expire() {
 	d.past.Store(true)
-	d.signal()
+	d.Signal()
 }
 
-// signal wakes the waiter.
-func (d *deadline) signal() {
+// Signal wakes the waiter.
+func (d *Deadline) Signal() {
 	select {
 	case d.wake <- struct{}{}:
 	default: // a wakeup is pending already

@@ -1,8 +1,9 @@
-package rsocket
+package netconn
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -11,9 +12,9 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A device is the state that the connections on one device share: the channel of their CQs, and the goroutine
-// that reads it.
-type device struct {
+// A Device is the state that the connections on one device share: the channel of their CQs, and the goroutine
+// that reads it. Each CQ has a func() as its value, which is called for its events.
+type Device struct {
 	ctx     *verbs.Device
 	channel *verbs.CompChannel
 	conns   int
@@ -21,10 +22,11 @@ type device struct {
 
 var devices = struct {
 	sync.Mutex
-	of map[*verbs.Device]*device
-}{of: make(map[*verbs.Device]*device)}
+	of map[*verbs.Device]*Device
+}{of: make(map[*verbs.Device]*Device)}
 
-func acquireDevice(ctx *verbs.Device) (*device, error) {
+// AcquireDevice returns the state for a connection on the device.
+func AcquireDevice(ctx *verbs.Device) (*Device, error) {
 	devices.Lock()
 	defer devices.Unlock()
 	d := devices.of[ctx]
@@ -33,7 +35,7 @@ func acquireDevice(ctx *verbs.Device) (*device, error) {
 		if err != nil {
 			return nil, err
 		}
-		d = &device{ctx: ctx, channel: channel}
+		d = &Device{ctx: ctx, channel: channel}
 		devices.of[ctx] = d
 		go d.serve()
 	}
@@ -41,8 +43,14 @@ func acquireDevice(ctx *verbs.Device) (*device, error) {
 	return d, nil
 }
 
-// release closes the channel after the last connection.
-func (d *device) release() error {
+// Channel returns the channel for the connections' CQs.
+func (d *Device) Channel() *verbs.CompChannel { return d.channel }
+
+// Release closes the channel after the last connection. It does nothing for a nil Device.
+func (d *Device) Release() error {
+	if d == nil {
+		return nil
+	}
 	devices.Lock()
 	defer devices.Unlock()
 	if d.conns--; d.conns > 0 {
@@ -54,25 +62,31 @@ func (d *device) release() error {
 
 // serve passes events on until the channel is closed or the device is gone. The connection manager reports a
 // lost device to the connections.
-func (d *device) serve() {
+func (d *Device) serve() {
 	for {
 		cq, err := d.channel.Wait(context.Background())
 		if err != nil {
 			return
 		}
-		if c, ok := cq.Value().(*Conn); ok {
-			c.event()
+		if event, ok := cq.Value().(func()); ok {
+			event()
 		}
 	}
 }
 
-// A manager receives the connection manager's events for established connections. All connections share one.
-type manager struct {
+// Reports are what the connection manager reports about a connection.
+type Reports struct {
+	Gone    func(error) // the connection has ended
+	Changed func()      // the network has changed, and the connection may have ended
+}
+
+// A Manager receives the connection manager's events for established connections. All connections share one.
+type Manager struct {
 	channel *rdmacm.EventChannel
 
-	// Under the lock of managers:
+	// The lock of managers protects these fields.
 	users    int // connections that have the manager, or are about to
-	conns    map[*rdmacm.ID]*Conn
+	conns    map[*rdmacm.ID]Reports
 	arriving int                  // connections that are not yet in conns
 	early    map[*rdmacm.ID]error // why some arriving connections have ended
 	err      error                // why the channel reports nothing more
@@ -82,11 +96,11 @@ type manager struct {
 // system call under it would make all of them wait for a processor.
 var managers struct {
 	sync.Mutex
-	now *manager
+	now *Manager
 }
 
 // acquireManager returns the manager for a connection that arrives.
-func acquireManager() (*manager, error) {
+func acquireManager() (*Manager, error) {
 	managers.Lock()
 	defer managers.Unlock()
 	m := managers.now
@@ -95,7 +109,7 @@ func acquireManager() (*manager, error) {
 		if err != nil {
 			return nil, err
 		}
-		m = &manager{channel: channel, conns: make(map[*rdmacm.ID]*Conn), early: make(map[*rdmacm.ID]error)}
+		m = &Manager{channel: channel, conns: make(map[*rdmacm.ID]Reports), early: make(map[*rdmacm.ID]error)}
 		managers.now = m
 		go m.serve()
 	}
@@ -106,11 +120,11 @@ func acquireManager() (*manager, error) {
 
 // arrived records that a connection's ID is on the manager's channel. id is nil if the connection has failed
 // to get one. It returns why the connection has ended, if it has.
-func (m *manager) arrived(id *rdmacm.ID, c *Conn) error {
+func (m *Manager) arrived(id *rdmacm.ID, r Reports) error {
 	managers.Lock()
 	defer managers.Unlock()
 	if id != nil {
-		m.conns[id] = c
+		m.conns[id] = r
 	}
 	why := m.early[id]
 	if m.arriving--; m.arriving == 0 {
@@ -123,7 +137,7 @@ func (m *manager) arrived(id *rdmacm.ID, c *Conn) error {
 }
 
 // release closes the channel after the last connection.
-func (m *manager) release(id *rdmacm.ID) error {
+func (m *Manager) release(id *rdmacm.ID) error {
 	managers.Lock()
 	delete(m.conns, id)
 	m.users--
@@ -138,42 +152,41 @@ func (m *manager) release(id *rdmacm.ID) error {
 	return m.channel.Close()
 }
 
-// manage makes the connection known to the manager. From then on c.id is its ID. It returns why the connection
-// has ended, if it has. The caller holds mu.
-func (c *Conn) manage() (gone, err error) {
-	m, err := acquireManager()
+// Manage gives an established connection to the manager. From then on the returned ID is the connection's. gone
+// says why the connection has ended, if it has.
+func Manage(sync *rdmacm.SyncID, r Reports) (id *rdmacm.ID, m *Manager, gone, err error) {
+	m, err = acquireManager()
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	for {
-		id, err := c.sync.Migrate(m.channel)
+		id, err := sync.Migrate(m.channel)
 		if err == nil {
-			if why := m.arrived(id, c); why != nil {
+			if why := m.arrived(id, r); why != nil {
 				gone = why
 			}
-			c.id, c.manager = id, m
-			return gone, nil
+			return id, m, gone, nil
 		}
 		if errors.Is(err, rdmacm.ErrBusy) { // there is an event already
 			var e *rdmacm.Event
-			if e, err = c.sync.Event(context.Background()); err == nil {
+			if e, err = sync.Event(context.Background()); err == nil {
 				if why := reason(e); why != nil {
 					gone = why
 				}
 				continue
 			}
 		}
-		_ = m.arrived(nil, nil)
-		return nil, errors.Join(err, m.release(nil))
+		_ = m.arrived(nil, Reports{})
+		return nil, nil, nil, errors.Join(err, m.release(nil))
 	}
 }
 
-// unmanage closes the connection's ID.
-func (c *Conn) unmanage() error {
-	return errors.Join(c.id.Close(), c.manager.release(c.id))
+// Close closes the connection's ID.
+func (m *Manager) Close(id *rdmacm.ID) error {
+	return errors.Join(id.Close(), m.release(id))
 }
 
-func (m *manager) serve() {
+func (m *Manager) serve() {
 	for {
 		e, err := m.channel.Event(context.Background())
 		if err != nil {
@@ -182,17 +195,17 @@ func (m *manager) serve() {
 		}
 		why := reason(e)
 		managers.Lock()
-		c := m.conns[e.ID]
-		if c == nil && why != nil && m.arriving > 0 {
+		r, known := m.conns[e.ID]
+		if !known && why != nil && m.arriving > 0 {
 			m.early[e.ID] = why
 		}
 		managers.Unlock()
 		switch {
-		case c == nil:
+		case !known:
 		case why != nil:
-			c.peerGone(why)
+			r.Gone(why)
 		case e.Type == rdmacm.EventUnreachable || e.Type == rdmacm.EventAddrChange:
-			c.networkChanged()
+			r.Changed()
 		}
 	}
 }
@@ -201,17 +214,17 @@ func (m *manager) serve() {
 func reason(e *rdmacm.Event) error {
 	switch e.Type {
 	case rdmacm.EventDisconnected:
-		return errReset
+		return ErrReset
 	case rdmacm.EventDeviceRemoval:
-		return lost(rdmacm.ErrDeviceRemoved)
+		return Lost(rdmacm.ErrDeviceRemoved)
 	}
 	return nil
 }
 
 // lose ends the connections, because the channel reports nothing more. One cause is a change of the
 // process's credentials. The next connection opens another channel.
-func (m *manager) lose(err error) {
-	err = lost(err)
+func (m *Manager) lose(err error) {
+	err = Lost(err)
 	managers.Lock()
 	m.err = err
 	if managers.now == m {
@@ -219,7 +232,25 @@ func (m *manager) lose(err error) {
 	}
 	conns := slices.Collect(maps.Values(m.conns))
 	managers.Unlock()
-	for _, c := range conns {
-		c.peerGone(err)
+	for _, r := range conns {
+		r.Gone(err)
 	}
+}
+
+// Held lists what the connections of the process share, for tests.
+func Held() (all []string) {
+	devices.Lock()
+	for _, d := range devices.of {
+		all = append(all, fmt.Sprintf("a device with %d connections", d.conns))
+	}
+	devices.Unlock()
+	managers.Lock()
+	if m := managers.now; m != nil {
+		all = append(all, fmt.Sprintf("a manager with %d users, %d connections, %d arriving", m.users, len(m.conns), m.arriving))
+	}
+	managers.Unlock()
+	if n := len(releasing); n > 0 {
+		all = append(all, fmt.Sprintf("%d connections that are being released", n))
+	}
+	return all
 }

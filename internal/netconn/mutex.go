@@ -1,4 +1,4 @@
-package rsocket
+package netconn
 
 import (
 	"runtime"
@@ -6,13 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// A mutex is held most of the time by a polling goroutine, which yields it to waiters.
-type mutex struct {
+// A Mutex is held most of the time by a polling goroutine, which yields it to waiters.
+type Mutex struct {
 	sync.Mutex
 	wanted atomic.Int32 // goroutines that wait in Lock
 }
 
-func (m *mutex) Lock() {
+// Lock locks the mutex.
+func (m *Mutex) Lock() {
 	if m.TryLock() {
 		return
 	}
@@ -24,7 +25,7 @@ func (m *mutex) Lock() {
 // yield lets waiters have the mutex, between two polls. Without runtime.Gosched they rarely get it, because
 // this goroutine is faster. But with Gosched a poll takes several times as long. So if nobody waits, yield
 // calls it only now and then, for other work.
-func (m *mutex) yield(polls int) {
+func (m *Mutex) yield(polls int) {
 	if m.wanted.Load() > 0 || polls%1024 == 1023 {
 		m.Unlock()
 		runtime.Gosched()

@@ -1,4 +1,4 @@
-package rsocket
+package netconn
 
 import (
 	"testing"
@@ -9,7 +9,7 @@ import (
 // TestSpin: the more waits in a row poll in vain, the fewer of the next waits poll, until a wait polls with
 // success.
 func TestSpin(t *testing.T) {
-	var s side
+	var s Side
 	var got []int // waits without polling between those that poll
 	for skipped := 0; len(got) < 20; skipped++ {
 		if s.spin(100) == 100 {
