@@ -25,10 +25,10 @@ func ParseGID(s string) (GID, error) {
 	return GID(a.As16()), nil
 }
 
-// MarshalText returns what String returns, for JSON and others.
+// MarshalText implements encoding.TextMarshaler with String.
 func (g GID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText is ParseGID.
+// UnmarshalText implements encoding.TextUnmarshaler with ParseGID.
 func (g *GID) UnmarshalText(b []byte) (err error) {
 	*g, err = ParseGID(string(b))
 	return err

@@ -9,20 +9,20 @@ import (
 	"github.com/goverbs/goverbs/internal/operr"
 )
 
-// ErrInvalid matches the errors of refused arguments. It is verbs.ErrInvalid.
+// ErrInvalid matches the errors that report an invalid argument. It is verbs.ErrInvalid.
 var ErrInvalid = operr.ErrInvalid
 
 // A GUID is a 64-bit identifier of a node, a port or a system, or the prefix of a subnet, in network
 // byte order (InfiniBand Architecture Specification, volume 1, 4.1).
 type GUID [8]byte
 
-// GUIDOf returns the GUID of a number, whose most significant byte comes first.
+// GUIDOf converts a number to a GUID. The most significant byte comes first.
 func GUIDOf(v uint64) (g GUID) {
 	binary.BigEndian.PutUint64(g[:], v)
 	return g
 }
 
-// Uint64 returns the GUID as a number, whose most significant byte is the first.
+// Uint64 converts the GUID to a number. The GUID's first byte is the most significant.
 func (g GUID) Uint64() uint64 { return binary.BigEndian.Uint64(g[:]) }
 
 // String returns the GUID as ibv_devinfo and sysfs print it: "5054:00ff:fe12:3456".
@@ -30,7 +30,8 @@ func (g GUID) String() string {
 	return fmt.Sprintf("%x:%x:%x:%x", g[0:2], g[2:4], g[4:6], g[6:8])
 }
 
-// ParseGUID parses the format of String, and the same without colons, as ibv_devices prints it.
+// ParseGUID parses the format of String, with or without colons. ibv_devices prints GUIDs
+// without colons.
 func ParseGUID(s string) (GUID, error) {
 	var g GUID
 	digits := strings.ReplaceAll(s, ":", "")
@@ -42,10 +43,10 @@ func ParseGUID(s string) (GUID, error) {
 	return GUID{}, operr.Invalid("ib: parse GUID: %q does not consist of 16 hexadecimal digits", s)
 }
 
-// MarshalText returns what String returns, for JSON and others.
+// MarshalText implements encoding.TextMarshaler with String.
 func (g GUID) MarshalText() ([]byte, error) { return []byte(g.String()), nil }
 
-// UnmarshalText is ParseGUID.
+// UnmarshalText implements encoding.TextUnmarshaler with ParseGUID.
 func (g *GUID) UnmarshalText(b []byte) (err error) {
 	*g, err = ParseGUID(string(b))
 	return err

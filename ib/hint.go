@@ -2,8 +2,8 @@ package ib
 
 import "errors"
 
-// Hint returns what a person can do about an error of any of this module's packages, or "". The
-// error's text ends with it.
+// Hint returns advice for the user about an error from any package of this module, or "". The
+// error's text ends with the advice.
 func Hint(err error) string {
 	for {
 		var hinted interface {

@@ -24,7 +24,7 @@ const (
 	PortInit        PortState = PortState(uapi.IB_PORT_INIT)         // waits for a subnet manager
 	PortArmed       PortState = PortState(uapi.IB_PORT_ARMED)        // the subnet manager has set it up
 	PortActive      PortState = PortState(uapi.IB_PORT_ACTIVE)       // the only state that carries data
-	PortActiveDefer PortState = PortState(uapi.IB_PORT_ACTIVE_DEFER) // active, but packets are lost at the moment
+	PortActiveDefer PortState = PortState(uapi.IB_PORT_ACTIVE_DEFER) // active, but packets are currently lost
 )
 
 // String returns the state as sysfs and rdma(8) print it, such as "ACTIVE" and "DOWN".

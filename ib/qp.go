@@ -6,8 +6,8 @@ import "github.com/goverbs/goverbs/uapi"
 type QPType uint32
 
 const (
-	SMI QPType = 0 // the kernel's, for subnet management
-	GSI QPType = 1 // the kernel's, for all other management
+	SMI QPType = 0 // the kernel's QP for subnet management
+	GSI QPType = 1 // the kernel's QP for all other management
 
 	RC QPType = QPType(uapi.IB_UVERBS_QPT_RC) // reliable connection
 	UC QPType = QPType(uapi.IB_UVERBS_QPT_UC) // unreliable connection
@@ -26,9 +26,9 @@ const (
 	DCI QPType = 0x1d
 	DCT QPType = 0x1e // see DCI
 
-	// SRD is efa's scalable reliable datagrams. Each request names its destination, as on a
-	// UD queue pair, and arrives once. Requests may arrive, and complete, in another order
-	// than they were posted in. Besides sends there are RDMA reads and writes.
+	// SRD is efa's scalable reliable datagram transport. Each request names its destination,
+	// as on a UD queue pair, and arrives once. Requests may arrive and complete out of order.
+	// SRD also supports RDMA reads and writes.
 	SRD QPType = 0x1f
 
 	// DriverQP is the kernel's type for DCI, DCT and SRD: a type that only the driver knows.
@@ -38,7 +38,7 @@ const (
 // String returns the type as the kernel's header names it, such as "RC" and "RAW_PACKET".
 func (t QPType) String() string {
 	switch t {
-	case RC: // the usual ones without a search
+	case RC: // the common types need no search
 		return "RC"
 	case UD:
 		return "UD"

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Hints say what Lookup returns, as the hints of rdma_getaddrinfo do. The
-// zero value asks for the addresses of a peer in the TCP port space.
+// Hints select the addresses that Lookup returns, as the hints of rdma_getaddrinfo do. The
+// zero value selects the addresses of a peer in the TCP port space.
 type Hints struct {
 	Passive     bool           // addresses to listen on (RAI_PASSIVE); an empty node means any address, an IPv4 one if all devices are for iWARP
 	NumericHost bool           // the node is an address, not a name (RAI_NUMERICHOST)
@@ -131,8 +131,8 @@ func (h *Hints) unspecified(family string) []netip.Addr {
 	return []netip.Addr{v4, v6}
 }
 
-// onlyIWARP reports whether all devices are for iWARP. Soft-iWARP rejects a client of IPv4 that
-// comes to the unspecified address of IPv6.
+// onlyIWARP reports whether all devices are for iWARP. Soft-iWARP rejects an IPv4 client of a
+// listener on IPv6's unspecified address.
 func onlyIWARP() bool {
 	devices, err := verbs.Devices()
 	if err != nil || len(devices) == 0 {

@@ -16,7 +16,7 @@ type cmID struct {
 	ps     PortSpace
 	qpType verbs.QPType
 	number uint64 // in the registry
-	asked  bool   // it came with a connection request
+	asked  bool   // the ID came with a connection request
 
 	answered atomic.Bool // the request was accepted or rejected
 
@@ -33,7 +33,7 @@ type cmID struct {
 	user     *ID           // for events; nil if it has always been a SyncID
 	bound    binding
 	queues   queues
-	srq      *verbs.SRQ // that CreateSRQ made
+	srq      *verbs.SRQ // made by CreateSRQ
 	own      ConnParam  // the resources requested
 	ece      struct{ local, remote ECE }
 	groups   []*Multicast
@@ -131,8 +131,8 @@ func (id *cmID) Device() *verbs.Device {
 	return nil
 }
 
-// PD returns the protection domain that CreateQP uses by default. It is shared
-// as the Device is. Objects made on it must be closed before the ID.
+// PD returns the protection domain that CreateQP uses by default. The IDs on one device share
+// it. Objects made on it must be closed before the ID.
 func (id *cmID) PD() *verbs.PD {
 	if d := id.device(); d != nil {
 		return d.pd
@@ -184,8 +184,8 @@ func (id *cmID) begin(op string) error {
 
 func (id *cmID) end() { id.life.RUnlock() }
 
-// beginEvent is begin for event handling. It reports false if the ID is closed or being closed. It doesn't wait
-// for Close.
+// beginEvent is like begin, for event handling. It returns false if the ID is closed or being
+// closed. It doesn't wait for Close.
 func (id *cmID) beginEvent() bool {
 	if id.closing.Load() {
 		return false

@@ -148,7 +148,7 @@ func (c *completions) event() {
 	}
 }
 
-// guard has completions distributed even if nobody waits for them, until unguard.
+// guard makes events distribute completions even if nobody waits for them, until unguard.
 func (c *completions) guard() {
 	c.arming.Lock()
 	c.guarded++

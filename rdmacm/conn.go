@@ -20,23 +20,23 @@ import (
 // Send waits until its message has arrived. Post doesn't: it returns when the
 // message is on its way, and Flush waits until all messages posted so far have
 // arrived. Both copy the message to one of the connection's buffers.
-// Options.Messages is the number of these, and so of messages in flight; if all
-// are in use, Post waits for one. SendBuffer lends a buffer to the caller, who
-// writes the message there and posts it without a copy.
+// Options.Messages is the number of these buffers, and so of messages in flight. If all are
+// in use, Post waits for a buffer. SendBuffer lends a buffer to the caller, who writes the
+// message there and posts it without a copy.
 //
 // Messages arrive in the order in which they are sent, and none is lost while the
-// connection lasts. If one can't be delivered, the connection ends, and every
-// call returns the reason.
+// connection lasts. If a message can't be delivered, the connection ends, and every call
+// returns the reason.
 //
 // # Receiving
 //
 // The receive buffers are posted before the peer can send. Recv copies a message
 // out of its buffer and posts the buffer again. RecvBuffer lends the buffer to
 // the caller, and Release posts it. While no buffer is posted, the peer's
-// messages wait: see ConnParam.RNRRetryCount. Each such wait takes 0.64 ms or more,
-// so a fast sender should know, from the peer's answers, that there are buffers,
-// as with a window of Options.Messages. The connection ends if the peer consumes a
-// receive buffer with anything but a message that fits: Err says what it was.
+// messages wait: see ConnParam.RNRRetryCount. Each such wait takes 0.64 ms or more. So a fast
+// sender should learn from the peer's answers that there are buffers: it has at most
+// Options.Messages unanswered messages, for example. The connection ends if anything but a
+// message that fits consumes a receive buffer. Err reports what it was.
 //
 // # Waiting
 //
@@ -45,10 +45,10 @@ import (
 // caller's bytes are free. Any other call that was cancelled has done nothing: it
 // has sent no message, and lost none. A call that need not wait allocates nothing.
 //
-// If one request fails, the queue pair breaks, and the connection ends: each call that waits
-// returns, and Err has the failure. Completions are collected by the calls that wait for
-// something. Where none does, Err collects them, and so does the goroutine that waits for the
-// device's events, once Done was called.
+// If a request fails, the queue pair breaks, and the connection ends: each call that waits
+// returns, and Err has the failure. Calls that wait collect the completions. If no call
+// waits, Err collects them. Once Done was called, the goroutine that waits for the device's
+// events collects them, too.
 //
 // If the peer vanishes, a send to it fails after the retries of ConnParam.RetryCount,
 // and the connection ends. A connection that sends nothing doesn't notice: give Recv a
@@ -102,8 +102,8 @@ type Conn struct {
 	notifying    sync.WaitGroup // the goroutine that notifies the peer
 }
 
-// newConn makes a connection's parts. The ID must have a device. It is closed
-// along with the Conn, or by newConn if that fails. It returns the parameters for the peer.
+// newConn makes a connection's parts, and returns the parameters for the peer. The ID must
+// have a device. The Conn owns the ID, which newConn closes if it fails.
 func newConn(id *SyncID, t *Transport, o *Options, param *ConnParam) (*Conn, *ConnParam, error) {
 	c := &Conn{id: id, iwarp: id.iwarp(), shared: t, slots: o.Messages, slotSize: o.MessageSize}
 	c.life, c.endLife = context.WithCancelCause(context.Background())
@@ -406,12 +406,12 @@ func (c *Conn) Err() error {
 	return err
 }
 
-// Drain ends the connection and waits until all requests but the caller's receives have completed.
-// The memory of these requests is then free again. Drain tells the peer, without waiting for an
-// answer. Messages that have not arrived are lost: call Flush first to wait for them. Afterwards
-// WaitSends and WaitRecvs return the completions of the caller's own requests. Over iWARP, a
-// request that was posted when the connection had ended never completes. Drain may be called more
-// than once, and is followed by Close.
+// Drain ends the connection and waits until all requests but the caller's receives have
+// completed. The memory of these requests is then free again. Drain notifies the peer,
+// without waiting for an answer. Messages that have not arrived are lost: call Flush first to
+// wait for them. Afterwards WaitSends and WaitRecvs return the completions of the caller's
+// own requests. Over iWARP, a request that was posted when the connection had ended never
+// completes. Drain may be called more than once, and is followed by Close.
 func (c *Conn) Drain(ctx context.Context) error {
 	const op = "drain"
 	if err := c.begin(ctx, op); err != nil {
@@ -440,20 +440,20 @@ func (c *Conn) drain(ctx context.Context) error {
 		c.messages.recvs.pollNow()
 		return nil
 	}
-	// A queue pair that is in this state already looks for receives once more.
+	// If the queue pair is in ERR already, the move makes it flush receives posted since.
 	if err := c.id.qpToError(); err != nil {
 		return err
 	}
 	return c.messages.drain(ctx)
 }
 
-// Close ends the connection. It tells the peer, without waiting for an answer. Messages that have
-// not arrived are lost: call Flush first to wait for them. Pending calls return ErrClosed. Then
-// Close closes all objects of the connection, in order: the queue pair, so that nothing is in
-// flight any more, the objects given to Own, and all objects on the connection's own PD, if it has
-// one. If the caller has not released a buffer, whose memory therefore stays, or if an object
-// can't be closed, Close returns ErrBusy and may be called again. Closing a closed Conn, or a nil
-// one, does nothing.
+// Close ends the connection. It notifies the peer, without waiting for an answer. Messages
+// that have not arrived are lost: call Flush first to wait for them. Pending calls return
+// ErrClosed. Then Close closes all objects of the connection, in order: the queue pair, so
+// that nothing is in flight any more, the objects given to Own, and all objects on the
+// connection's own PD, if it has one. If the caller has not released a buffer, its memory
+// stays. Then, or if an object can't be closed, Close returns ErrBusy and may be called
+// again. Closing a closed Conn, or a nil one, does nothing.
 func (c *Conn) Close() error {
 	if c == nil {
 		return nil

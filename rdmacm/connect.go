@@ -20,16 +20,16 @@ const (
 )
 
 // Connect asks the peer for a connection, or a datagram service for its queue
-// pair number (rdma_connect). A nil p stands for the zero ConnParam. The event of
-// success is EventEstablished, or EventConnectResponse if the QP is the caller's
-// own. It has the peer's private data and, for datagrams, the peer's address. The
-// events of failure are EventRejected, EventUnreachable and EventConnectError. The
-// kernel waits for the peer for about a minute.
+// pair number (rdma_connect). A nil p stands for the zero ConnParam. On success, the event is
+// EventEstablished, or EventConnectResponse if the QP is the caller's own. The event has the
+// peer's private data and, for datagrams, the peer's address. On failure, the event is
+// EventRejected, EventUnreachable or EventConnectError. The kernel waits for the peer for
+// about a minute.
 func (id *ID) Connect(p *ConnParam) error {
 	return id.do(opConnect, func() error { return id.doConnect(p) })
 }
 
-// Connect is ID.Connect, and waits for the event of success, which it returns.
+// Connect is like ID.Connect, but waits for the event of success and returns it.
 func (id *SyncID) Connect(ctx context.Context, p *ConnParam) (*Event, error) {
 	want := EventEstablished
 	if id.QP() == nil && id.qpType != verbs.UD && !id.iwarp() {
@@ -96,7 +96,7 @@ func (id *cmID) doConnect(p *ConnParam) error {
 	}
 	if err != nil {
 		e := &OpError{Op: opConnect, Object: id.toPeer(), Err: err}
-		if err == syscall.ECONNREFUSED { // over iWARP, where TCP says so at once
+		if err == syscall.ECONNREFUSED { // over iWARP, where TCP reports it at once
 			e.hint = RejectInvalidServiceID.String()
 		}
 		return e
@@ -163,19 +163,19 @@ func bool8(b bool) uint8 {
 }
 
 // Accept accepts the connection request that the ID came with (rdma_accept). A
-// QP made with CreateQP is first brought to RTS. A nil p stands for the zero
-// ConnParam. The event of success is EventEstablished. Those of failure are
-// EventRejected, EventUnreachable and EventConnectError. A datagram service gets
-// no event.
+// QP made with CreateQP is first brought to RTS. A nil p stands for the zero ConnParam. On
+// success, the event is EventEstablished. On failure, it is EventRejected, EventUnreachable
+// or EventConnectError. A datagram service gets no event.
 //
-// The peer may send as soon as it receives the answer, so post receives before.
+// The peer may send as soon as it receives the answer, so post receives first.
 func (id *ID) Accept(p *ConnParam) error {
 	return id.do(opAccept, func() error { return id.doAccept(p) })
 }
 
-// Accept is ID.Accept, and waits for EventEstablished, unless it accepts datagrams. It also returns nil if the peer's confirmation
-// was lost, and the peer has disconnected since: Event then returns EventDisconnected, after which
-// messages of the peer may still be in the queue pair.
+// Accept is like ID.Accept, but waits for EventEstablished, unless it accepts datagrams. It
+// also returns nil if the peer's confirmation was lost, and the peer has disconnected since.
+// Event then returns EventDisconnected, and messages of the peer may still be in the queue
+// pair.
 func (id *SyncID) Accept(ctx context.Context, p *ConnParam) error {
 	if id.qpType == verbs.UD {
 		_, err := id.start(ctx, opAccept)
@@ -362,8 +362,8 @@ func (id *cmID) stepError(err error) error {
 // complete with WCWRFlushErr. The event is EventDisconnected.
 func (id *ID) Disconnect() error { return id.do(opDisconnect, id.doDisconnect) }
 
-// Disconnect is ID.Disconnect, and waits until the connection has ended. It leaves
-// the event to Event.
+// Disconnect is like ID.Disconnect, but waits until the connection has ended. It leaves the
+// event to Event.
 func (id *SyncID) Disconnect(ctx context.Context) error {
 	box, err := id.start(ctx, opDisconnect)
 	if err != nil {
@@ -422,8 +422,8 @@ func (id *cmID) WriteEvent(status int32, arg uint64) error {
 }
 
 // Notify tells the connection manager about an asynchronous event of a QP
-// (rdma_notify). EventCommEst says that data arrived before the last message of
-// the handshake, EventPathMig that the QP has moved to its alternate path.
+// (rdma_notify). EventCommEst means that data arrived before the last message of the
+// handshake, EventPathMig that the QP has moved to its alternate path.
 func (id *cmID) Notify(event verbs.EventType) error {
 	if err := id.begin(opNotify); err != nil {
 		return err

@@ -112,8 +112,8 @@ func choose[D interface {
 	return none, fmt.Errorf("%d devices have the node GUID %v, and the kernel doesn't say which has the address", len(devs), key.guid)
 }
 
-// release drops one reference, and closes the device after the last. If the kernel refuses that, it is closed
-// later.
+// release drops one reference, and closes the device after the last. If the kernel refuses to
+// close the device, it is closed later.
 func (d *device) release() error {
 	devices.Lock()
 	d.refs--

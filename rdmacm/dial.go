@@ -108,7 +108,7 @@ func (id *SyncID) reach(ctx context.Context, info AddrInfo, o *Options) error {
 	return id.ResolveRoute(ctx, o.ResolveTimeout)
 }
 
-// lookup looks a network's address up.
+// lookup resolves an address of a network.
 func lookup(ctx context.Context, op, network, address string, h Hints) ([]AddrInfo, error) {
 	var err error
 	if h.PortSpace, h.Family, err = parseNetwork(network); err != nil {

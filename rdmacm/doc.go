@@ -1,7 +1,7 @@
 // Package rdmacm makes RDMA connections by IP address. It is librdmacm in pure
 // Go: it uses the kernel's interface, /dev/infiniband/rdma_cm, directly.
 //
-// There are three ways to use it, each built on the one before.
+// There are three ways to use the package, each built on the one before.
 //
 // # The verbs of the connection manager
 //
@@ -26,7 +26,7 @@
 // A method returns once the kernel has accepted the request, and an event reports
 // the outcome. One goroutine can serve any number of connections.
 //
-// # The same, step by step
+// # Verbs that wait
 //
 // A [SyncID] has no channel. Its methods take the same steps, wait for the event
 // themselves, and return a failure as an error. [SyncID.Request] waits for the next
@@ -34,14 +34,14 @@
 //
 // # Dial and Listen
 //
-// [Dial], and [Listen] with [Listener.Accept] or [Listener.Serve], take these steps for the caller
-// and return a [Conn]. It owns a protection domain, CQs, a queue pair and registered buffers. It
-// sends and receives messages: one by one with [Conn.Send] and [Conn.Recv], many at a time with
-// [Conn.Post] and [Conn.Flush], without a copy in a [SendBuffer] or a [RecvBuffer]. It closes
-// everything in order, whichever side ends the connection. It accesses the peer's memory with
-// [Conn.Read], [Conn.Write] and [Conn.FetchAdd]. The queue pair may be used for other requests
-// too: [Options.Prepare] is the place to register the memory and to post the receives that the
-// peer will use first.
+// [Dial], and [Listen] with [Listener.Accept] or [Listener.Serve], take these steps for the
+// caller and return a [Conn]. A Conn owns a protection domain, CQs, a queue pair and
+// registered buffers. It sends and receives messages: one by one with [Conn.Send] and
+// [Conn.Recv], many at a time with [Conn.Post] and [Conn.Flush], without a copy in a
+// [SendBuffer] or a [RecvBuffer]. It closes everything in order, whichever side ends the
+// connection. It accesses the peer's memory with [Conn.Read], [Conn.Write] and
+// [Conn.FetchAdd]. The queue pair may be used for other requests too: [Options.Prepare] is
+// the place to register the memory and to post the receives that the peer will use first.
 //
 // Connections share memory, or queues, through a [Transport]: a server registers a region once,
 // for all of its clients.
@@ -52,12 +52,14 @@
 // # Datagrams
 //
 // In the port space [PortSpaceUDP], the connection manager only exchanges addresses: the UD queue pair is
-// never connected. A server's ID creates its queue pair after Bind. For each [EventConnectRequest], or
-// [SyncID.Request], it accepts with the number of that queue pair in [ConnParam], and closes the request's
-// ID: there is no event for it. The client resolves the server's address, creates its queue pair and
-// connects. [EventEstablished] has the server's address handle attributes, queue pair number and Q_Key in
-// [Event].UD, with which it sends. The server learns where to send its answer from the datagram's completion:
-// see AHAttrFromWC of package verbs. Everything is closed in the order queue pair, memory, ID.
+// never connected. A server's ID creates its queue pair after Bind. For each
+// [EventConnectRequest], or [SyncID.Request], the server accepts with the number of that
+// queue pair in [ConnParam], and closes the request's ID, which gets no event. The client
+// resolves the server's address, creates its queue pair and connects. [EventEstablished] has
+// the server's address handle attributes, queue pair number and Q_Key in [Event].UD, with
+// which it sends. The server learns where to send its answer from the datagram's completion:
+// see AHAttrFromWC of package verbs. Everything is closed in the order queue pair, memory,
+// ID.
 //
 // # Events
 //
@@ -104,11 +106,11 @@
 // EventDisconnected.
 //
 // Soft-iWARP, as of Linux 6.1, doesn't protect its listeners. A client that leaves before the
-// server's kernel has accepted its TCP connection ends the listener: from then on, clients are
-// refused, and no event says so. If more clients connect at once than the backlog allows, the
-// listener stays behind by the others, and its next clients time out. On the accepting side, a
-// message that arrives just after the kernel's answer may be delivered only with the client's next
-// message.
+// server's kernel has accepted its TCP connection ends the listener: from then on, clients
+// are refused, and no event reports it. If more clients connect at once than the backlog
+// allows, the listener falls behind by the excess, and its next clients time out. On the
+// accepting side, a message that arrives just after the kernel's answer may be delivered only
+// with the client's next message.
 //
 // A QP of the caller's own is in RTS after EventEstablished. QP.Modify with QPAttrState then informs package
 // verbs, and [ID.InitQPAttr] and [ID.Establish] are not needed.
@@ -122,8 +124,8 @@
 //
 // # Linking
 //
-// Package net looks names up. With cgo it uses libc's resolver. With
-// CGO_ENABLED=0, or -tags netgo, the binary is static.
+// Package net resolves names. With cgo it uses libc's resolver. With CGO_ENABLED=0, or -tags
+// netgo, the binary is static.
 //
 // # Errors
 //

@@ -17,8 +17,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestClosedID: each method of an ID or a SyncID that is closed says so, and gives the
-// kernel no command.
+// TestClosedID: each method of a closed ID or SyncID returns ErrClosed, and passes no command
+// to the kernel.
 func TestClosedID(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -89,7 +89,7 @@ func TestTokenStaysTaken(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
 	closeAtEnd(t, ch)
-	<-ch.token // another's
+	<-ch.token // another goroutine has the token
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := ch.Event(ended); !errors.Is(err, context.Canceled) {
@@ -101,8 +101,8 @@ func TestTokenStaysTaken(t *testing.T) {
 	ch.token <- struct{}{}
 }
 
-// TestUnknownDevice: an address that is resolved to a device which this process doesn't
-// find leaves the ID without one, and says so.
+// TestUnknownDevice: if this process doesn't find the device of a resolved address, the ID
+// has no device, and the error says so.
 func TestUnknownDevice(t *testing.T) {
 	k := newFakeKernel()
 	ch := k.open(t)
@@ -157,7 +157,7 @@ func TestDialTriesAll(t *testing.T) {
 	if want := []uint16{syscall.AF_INET, syscall.AF_INET6}; !slices.Equal(families, want) {
 		t.Errorf("tried families %v, want %v", families, want)
 	}
-	// A caller that has given up isn't made to wait for the other addresses.
+	// A cancelled Dial doesn't try the other addresses.
 	ctx, cancel := context.WithCancel(patient(t))
 	defer cancel()
 	k.mu.Lock()

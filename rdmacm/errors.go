@@ -10,14 +10,14 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// The errors of this package match these with errors.Is, beside the errno.
+// The errors of this package match these variables with errors.Is, and also their errno.
 var (
 	// ErrAddrResolution: no RDMA device, or no neighbour, was found for the address.
 	ErrAddrResolution = errors.New("address resolution failed")
 	// ErrRouteResolution: there is no path to the address.
 	ErrRouteResolution = errors.New("route resolution failed")
 	// ErrUnreachable: the peer did not answer, or the connection can't reach it any more,
-	// because the network has moved its address or this end's.
+	// because the network has moved the address of either end.
 	ErrUnreachable = errors.New("peer is unreachable")
 	// ErrRejected: the peer, or its kernel, rejected the connection. An EventError
 	// has the reason and the peer's private data.
@@ -160,7 +160,7 @@ func (e *EventError) Error() string {
 // Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
 func (e *EventError) Hint() string { return e.hint }
 
-// Reason returns why the peer rejected.
+// Reason returns why the peer rejected the connection.
 func (e *EventError) Reason() RejectReason { return RejectReason(e.Status) }
 
 func (e *EventError) errno() syscall.Errno {

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An EventType says what an event is about (enum rdma_cm_event_type).
+// An EventType is the type of an event (enum rdma_cm_event_type).
 type EventType uint32
 
 const (
@@ -73,8 +73,11 @@ func (e *Event) Err() error {
 		}
 	case EventRouteError:
 		err.err = ErrRouteResolution
-		if err.errno() == syscall.ENODEV {
+		switch err.errno() {
+		case syscall.ENODEV:
 			err.hint = hintNoDevice
+		case syscall.EINVAL, syscall.ETIMEDOUT:
+			err.hint = "the subnet's administration gives no path: is it an address of an IPoIB interface, and does a subnet manager run?"
 		}
 	case EventConnectError:
 		err.err = ErrConnect
@@ -101,7 +104,7 @@ func (e *Event) PrivateData() []byte {
 	return e.Conn.PrivateData
 }
 
-// fail turns the event into one which reports that handling it has failed.
+// fail makes the event report that handling it has failed.
 func (e *Event) fail(t EventType, what, err error) {
 	e.Type = t
 	e.err = &workError{what, err}

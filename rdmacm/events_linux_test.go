@@ -29,7 +29,7 @@ func TestEventsInStates(t *testing.T) {
 			if typ == EventConnectRequest && state == "connecting" {
 				continue
 			}
-			want := wants[typ] // nil if the wait goes on
+			want := wants[typ] // nil if the wait continues
 			k := newFakeKernel()
 			k.share(t)
 			id := rdmatest.Must(CreateSyncID(PortSpaceTCP))(t)
@@ -68,7 +68,7 @@ func TestEventsInStates(t *testing.T) {
 	}
 }
 
-// TestEventsOfTheNetwork: a network that changes all day fills no memory.
+// TestEventsOfTheNetwork: the events of a network that changes often use bounded memory.
 func TestEventsOfTheNetwork(t *testing.T) {
 	box := newInbox()
 	for range 1000 {

@@ -138,7 +138,7 @@ func TestClosedChannel(t *testing.T) {
 	}
 }
 
-// TestAttributesRefused: a QP isn't changed when the kernel doesn't say how.
+// TestAttributesRefused: a QP isn't changed if the kernel refuses to return the attributes.
 func TestAttributesRefused(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)

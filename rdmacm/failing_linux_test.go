@@ -23,18 +23,18 @@ const host = "192.0.2.1"
 
 var hostAddr = netip.MustParseAddrPort(host + ":0")
 
-// A setup is one run of a way to make connections. Its calls' errors are collected.
+// A setup is one run of a way to make connections. It collects the errors of its calls.
 type setup struct {
 	t       *testing.T
 	ctx     context.Context
-	cancel  context.CancelFunc // after a failure: the other side waits for nothing
+	cancel  context.CancelFunc // after a failure, so that the other side doesn't wait
 	serving sync.WaitGroup
 
 	mu   sync.Mutex
 	errs []error
 }
 
-// ok notes an error, and ends all waits. It reports whether there is none.
+// ok records an error, and ends all waits. It reports whether err is nil.
 func (s *setup) ok(what string, err error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +55,7 @@ func (s *setup) all(steps ...func() error) bool {
 	return true
 }
 
-// end closes something. If that is refused, the second Close succeeds.
+// end closes an object. If Close is refused, the second Close succeeds.
 func (s *setup) end(c io.Closer) {
 	s.t.Helper()
 	if !s.ok(fmt.Sprintf("close %T", c), c.Close()) {
@@ -65,7 +65,7 @@ func (s *setup) end(c io.Closer) {
 	}
 }
 
-// made is a step that makes something, which it keeps.
+// made returns a step that makes an object and stores it.
 func made[T any](keep *T, make func() (T, error)) func() error {
 	return func() (err error) {
 		v, err := make()
@@ -76,7 +76,7 @@ func made[T any](keep *T, make func() (T, error)) func() error {
 	}
 }
 
-// pair listens and dials, has both ends play their parts, and ends all.
+// pair listens and dials, makes both ends play their parts, and closes all objects.
 func (s *setup) pair(t *Transport, o Options, serve, call func(*Conn) bool) {
 	o.Refused = func(_ Request, err error) { s.ok("refused", err) }
 	l, err := t.Listen(s.ctx, "tcp", host+":0", &o)
@@ -96,7 +96,7 @@ func (s *setup) pair(t *Transport, o Options, serve, call func(*Conn) bool) {
 	})
 	if c, err := t.Dial(s.ctx, "tcp", l.Addr().String(), &o); s.ok("dial", err) {
 		select {
-		case <-accepted: // the Listener ends the others, and tells nobody
+		case <-accepted: // the Listener ends the other connections without a report
 		case <-s.ctx.Done():
 		}
 		call(c)
@@ -104,7 +104,7 @@ func (s *setup) pair(t *Transport, o Options, serve, call func(*Conn) bool) {
 	}
 }
 
-// listen listens with a SyncID, and has serve answer the first request.
+// listen listens with a SyncID, and makes serve answer the first request.
 func (s *setup) listen(ps PortSpace, serve func(*Event), call func(to netip.AddrPort)) {
 	id, err := CreateSyncID(ps)
 	if !s.ok("create listener", err) {
@@ -160,7 +160,7 @@ func (s *setup) gone(c *Conn) bool {
 	return true
 }
 
-// exchange are the parts of two ends with messages.
+// exchange plays two ends that exchange messages.
 func (s *setup) exchange(t *Transport, o Options) {
 	s.pair(t, o, func(c *Conn) bool {
 		b := make([]byte, 8)
@@ -384,11 +384,11 @@ var setups = map[string]func(*setup){
 
 // silent has further commands whose refusal goes unreported.
 var silent = map[string]map[string]int{
-	// The address leads there, if it can't be bound.
+	// If the address can't be bound, the route to it leads to the device.
 	"find device": {"open uverbs0": 1, "get_context": 1, "query_device_ex": 1, "alloc_async_fd": 1, "alloc_pd": 1, "dealloc_pd": 1, "rdma_bind": 1, "rdma_query": 1},
 	// The request was rejected already.
 	"rejected": {"modify_qp": 2},
-	// The client's have been closed.
+	// The client's objects have been closed.
 	"not accepted": {"dealloc_pd": 2, "destroy_cq": 3, "destroy_qp": 2, "dereg_mr": 2},
 }
 
@@ -475,7 +475,7 @@ func TestNoFile(t *testing.T) {
 			t.Errorf("refused: %v, %v", r.from, r.err)
 		}
 	case <-time.After(rdmatest.Patience):
-		t.Error("nobody is told")
+		t.Error("Refused is never called")
 	}
 	c := rdmatest.Must(Dial(patient(t), "tcp", to, from))(t)
 	rdmatest.Check(t, rdmatest.Must(l.Accept(patient(t)))(t).Close())

@@ -19,8 +19,8 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// TestHostileRounds: whatever clients do, a Listener serves the next honest client. Each message received is
-// one that was sent. In the end nothing is left of the clients.
+// TestHostileRounds: after arbitrary actions of clients, a Listener serves the next honest
+// client. Each received message was sent. In the end nothing is left of the clients.
 func TestHostileRounds(t *testing.T) {
 	n := verbstest.New(t)
 	l := rdmatest.Must(rdmacm.Listen(t.Context(), "tcp", "192.0.2.1:0", &rdmacm.Options{Messages: 4, MessageSize: 100}))(t)
@@ -83,7 +83,7 @@ type plan struct {
 	broken bool
 }
 
-// servers are the connections that rogues have.
+// servers are the listening side's connections to rogues.
 type servers struct {
 	t     *testing.T
 	tasks sync.WaitGroup
@@ -106,7 +106,7 @@ func (s *servers) accept(l *rdmacm.Listener) {
 	}
 }
 
-// serve sends back what it receives, and compares it with what was sent.
+// serve echoes the received messages, and compares them with the sent ones.
 func (s *servers) serve(c *rdmacm.Conn) {
 	defer c.Close()
 	s.mu.Lock()
@@ -131,7 +131,7 @@ func (s *servers) serve(c *rdmacm.Conn) {
 	}
 }
 
-// A rogue is a client that does what it wants, made from the verbs.
+// A rogue is a client that posts arbitrary requests, with package verbs.
 type rogue struct {
 	id *rdmacm.SyncID
 	mr *verbs.MR
@@ -143,7 +143,7 @@ func (r *rogue) close(t testing.TB) {
 	rdmatest.Check(t, errors.Join(r.id.DestroyQP(), r.mr.Close(), r.id.Close()))
 }
 
-// attack lets a rogue do what it wants. It returns the rogue if that lingers.
+// attack lets a rogue act at random. It returns the rogue if the rogue stays connected.
 func (s *servers) attack(l *rdmacm.Listener, rnd *rand.Rand) *rogue {
 	t := s.t
 	id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
@@ -198,7 +198,7 @@ func (s *servers) attack(l *rdmacm.Listener, rnd *rand.Rand) *rogue {
 			send(verbs.SendWR{Opcode: verbs.OpSendImm, Imm: rnd.Uint32()})
 		case 2: // no message
 			send(verbs.SendWR{Opcode: verbs.OpRDMAWriteImm, Imm: rnd.Uint32()})
-		case 3: // into memory that nobody gave
+		case 3: // into memory that was never granted
 			send(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{r.mr.SGE(0, 8)}, Remote: verbs.Remote{Addr: rnd.Uint64(), RKey: rnd.Uint32()}})
 		case 4: // more than it may
 			for range 100 {

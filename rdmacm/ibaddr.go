@@ -11,11 +11,10 @@ import (
 )
 
 // An IBAddr is an InfiniBand address: a port's GID and a service, in place of an
-// IP address and a port number (struct sockaddr_ib). It is for InfiniBand ports.
-// Over RoCE a program can listen on any of them, with a zero GID, but there is no
-// route to one. The first byte of the private data in a connection request
-// arrives as 0: the kernel puts a header's version there, although it sends the
-// rest of that header with IP addresses only.
+// IP address and a port number (struct sockaddr_ib). It is for InfiniBand ports. Over RoCE, a
+// program can listen on an IBAddr with a zero GID, but no route leads to an IBAddr. The first
+// byte of the private data in a connection request arrives as 0: the kernel puts a header's
+// version there, although it sends the rest of that header with IP addresses only.
 type IBAddr struct {
 	GID      verbs.GID // of the port
 	PKey     uint16    // 0xffff is the default partition
@@ -50,12 +49,12 @@ func (id *cmID) BindIB(addr IBAddr) error {
 	return id.bind(addr)
 }
 
-// ResolveIBAddr is ResolveAddr for InfiniBand addresses. src may be nil.
+// ResolveIBAddr is like ResolveAddr, for InfiniBand addresses. src may be nil.
 func (id *ID) ResolveIBAddr(src *IBAddr, dst IBAddr, timeout time.Duration) error {
 	return id.resolveAddr(sourceIB(src), dst, timeout)
 }
 
-// ResolveIBAddr is ID.ResolveIBAddr, and waits for EventAddrResolved.
+// ResolveIBAddr is like ID.ResolveIBAddr, but waits for EventAddrResolved.
 func (id *SyncID) ResolveIBAddr(ctx context.Context, src *IBAddr, dst IBAddr, timeout time.Duration) error {
 	return id.resolveAddr(ctx, sourceIB(src), dst, timeout)
 }

@@ -10,8 +10,8 @@ import "github.com/goverbs/goverbs/internal/operr"
 //
 // A SyncID is the same without a channel: its methods wait for the outcome.
 type ID struct {
-	// Value is the caller's. The ID of a connection request inherits it from
-	// the listener.
+	// Value is the caller's own data. The ID of a connection request inherits it from the
+	// listener.
 	Value any
 
 	*cmID

@@ -44,7 +44,7 @@ func event(id anID, typ EventType) uapi.RdmaUcmEventResp {
 	return uapi.RdmaUcmEventResp{Uid: id.core().number, Event: uint32(typ)}
 }
 
-// A SyncID keeps as many requests as its backlog says, and rejects any more.
+// A SyncID keeps as many requests as its backlog allows, and rejects further ones.
 func TestBacklogKept(t *testing.T) {
 	k := newFakeKernel()
 	k.share(t)
@@ -326,7 +326,7 @@ func TestMigrateEndsWaits(t *testing.T) {
 	if err := <-result; !errors.Is(err, ErrInvalid) {
 		t.Errorf("got %v", err)
 	}
-	// What it was on no channel waits for nothing any more.
+	// Calls of the former SyncID are refused.
 	for name, err := range map[string]error{
 		"event":   func() error { _, err := id.Event(patient(t)); return err }(),
 		"request": func() error { _, err := id.Request(patient(t)); return err }(),
@@ -337,7 +337,7 @@ func TestMigrateEndsWaits(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// And back, with the events that arrive meanwhile.
+	// The ID moves back, with the events that arrive meanwhile.
 	for range 200 {
 		k.happen(to, event(id, EventAddrChange))
 		id = rdmatest.Must(on.MigrateSync())(t)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A Listener turns clients' requests into connections as they arrive, and keeps
-// these until Accept takes them. Its methods are safe for concurrent use.
+// A Listener turns clients' requests into connections as they arrive, and keeps the
+// connections until Accept takes them. Its methods are safe for concurrent use.
 type Listener struct {
 	id        *SyncID
 	transport *Transport
@@ -27,10 +27,10 @@ type Listener struct {
 	clients []*client // the oldest first
 }
 
-// Listen listens on an address, "host:port". Dial describes the networks. Without
-// a host it listens on all addresses, of IPv4 and IPv6 if the network is for
-// both, of IPv4 only if all devices are for iWARP. Port 0 stands for any free
-// port: see Addr. The context is used to look up names only.
+// Listen listens on an address, "host:port". Dial describes the networks. Without a host it
+// listens on all addresses: IPv4 and IPv6 if the network is for both, but only IPv4 if all
+// devices are for iWARP. Port 0 stands for any free port: see Addr. The context is used to
+// look up names only.
 func Listen(ctx context.Context, network, address string, o *Options) (*Listener, error) {
 	return new(Transport).Listen(ctx, network, address, o)
 }
@@ -99,9 +99,9 @@ func (l *Listener) Addr() net.Addr { return Addr{l.id.ps, l.id.LocalAddr()} }
 func (l *Listener) ID() *SyncID { return l.id }
 
 // Accept waits for the next connection. A client that leaves before its
-// connection is established is ignored: see Options.Refused. Accept fails only if its
-// context ends, or once the Listener has: by Close, because its device was removed or
-// its address moved to another one, or because the kernel's connection manager was lost.
+// connection is established is ignored: see Options.Refused. Accept fails only if its context
+// ends, or after the Listener has ended: by Close, because its device was removed, because
+// its address moved to another device, or because the kernel's connection manager was lost.
 func (l *Listener) Accept(ctx context.Context) (*Conn, error) {
 	const op = "accept"
 	if ctx == nil {
@@ -141,7 +141,7 @@ func (c *client) hasLeft() bool { return c.conn != nil && c.owes.IsZero() && c.c
 // errRoom and errEvicted are reasons for Options.Refused.
 var (
 	errRoom    = errors.New("there are as many clients as Options.Backlog allows")
-	errEvicted = fmt.Errorf("%w, and this one was the first to go", errRoom)
+	errEvicted = fmt.Errorf("%w, and this client was evicted for another", errRoom)
 )
 
 // serve answers requests until the listener ends.
@@ -280,10 +280,9 @@ func (l *Listener) decide(ctx context.Context, c *client) (*ConnParam, error) {
 	return param, err
 }
 
-// Close stops listening. It ends connections that Accept has not returned.
-// Connections that it has returned are unaffected. Close waits for the Options' functions
-// that are running, so they must not call it. Closing a closed Listener, or a nil one,
-// does nothing.
+// Close stops listening. It ends connections that Accept has not returned. Connections that
+// Accept has returned are unaffected. Close waits for the Options' functions that are
+// running, so they must not call it. Closing a closed Listener, or a nil one, does nothing.
 func (l *Listener) Close() error {
 	if l == nil {
 		return nil

@@ -51,7 +51,7 @@ type sendSlot struct {
 	sge     [1]verbs.SGE
 	posted  bool
 	want    verbs.WCOpcode // of its completion
-	awaited bool           // someone waits for the result
+	awaited bool           // a caller waits for the result
 	result  chan error     // has room for it
 	done    func(error)    // called with the result, unless nil
 	loan    loan
@@ -64,8 +64,8 @@ type recvSlot struct {
 	loan   loan
 }
 
-// A loan numbers the times that a slot is lent to the caller. It rises when the
-// slot is given back, so each handle is good for once.
+// A loan counts how often a slot was lent to the caller. It rises when the slot is given
+// back, so each handle is valid once.
 type loan uint64
 
 // An arrival is a received message: n bytes in a slot for receives.

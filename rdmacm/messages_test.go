@@ -55,7 +55,7 @@ func (cq *fakeCQ) Arm(bool) error {
 	return nil
 }
 
-// A fakeQP keeps what is posted.
+// A fakeQP records the posted requests.
 type fakeQP struct {
 	mu      sync.Mutex
 	sends   []verbs.SendWR
@@ -127,7 +127,7 @@ func newFakeConn(t testing.TB, slots, size int) *fakeConn {
 		Conn: &Conn{slots: slots, slotSize: size},
 		qp:   &fakeQP{}, sendCQ: new(fakeCQ), recvCQ: new(fakeCQ), mem: make([]byte, messageBytes(slots, size)),
 	}
-	f.peerNotified = true // there is no peer to tell
+	f.peerNotified = true // there is no peer to notify
 	f.life, f.endLife = context.WithCancelCause(context.Background())
 	sge := func(off, n int) verbs.SGE { return verbs.SGE{Addr: uint64(off), Length: uint32(n)} }
 	f.messages = newMessages(slots, size, f.life, f.fail)
@@ -424,7 +424,7 @@ func TestRecvCopiesFirst(t *testing.T) {
 	}
 }
 
-// Whatever a peer does with a receive, it causes an error, and no access to other memory.
+// Any misuse of a receive by the peer causes an error, and no access to other memory.
 func TestRecvHostile(t *testing.T) {
 	const size = 8
 	for _, test := range []struct {
@@ -637,7 +637,7 @@ func (immediateQP) PostRecv(...verbs.RecvWR) (int, error) { return 1, nil }
 
 var noContext context.Context
 
-// An endingContext ends when somebody waits for its end, just after before was called.
+// An endingContext ends when a caller waits for its end, just after before was called.
 type endingContext struct {
 	context.Context
 	before func()

@@ -27,7 +27,7 @@ const (
 
 // A Multicast is an ID's membership in a multicast group.
 type Multicast struct {
-	Value any // the caller's
+	Value any // the caller's own data
 
 	id     *cmID
 	number uint64 // in the registry
@@ -59,8 +59,7 @@ func (id *ID) JoinMulticast(addr netip.Addr, flag JoinFlag) (*Multicast, error) 
 	return mc, nil
 }
 
-// JoinMulticast is ID.JoinMulticast, and waits for EventMulticastJoin, which it
-// returns.
+// JoinMulticast is like ID.JoinMulticast, but waits for EventMulticastJoin and returns it.
 func (id *SyncID) JoinMulticast(ctx context.Context, addr netip.Addr, flag JoinFlag) (*Multicast, *Event, error) {
 	box, err := id.start(ctx, opJoin)
 	if err != nil {

@@ -22,8 +22,8 @@ func (c *Conn) Write(ctx context.Context, local verbs.SGE, remote verbs.Remote) 
 	return err
 }
 
-// WriteImm is Write, with immediate data for the peer's RecvWrite. It consumes one of the peer's
-// receive buffers, which the peer's RecvWrite posts again.
+// WriteImm is like Write, with immediate data for the peer's RecvWrite. It consumes one of
+// the peer's receive buffers, which the peer's RecvWrite posts again.
 func (c *Conn) WriteImm(ctx context.Context, local verbs.SGE, remote verbs.Remote, imm uint32) error {
 	r := writeOf(local, remote, nil)
 	r.Opcode, r.Imm = verbs.OpRDMAWriteImm, imm
@@ -56,8 +56,9 @@ func (c *Conn) FetchAdd(ctx context.Context, remote verbs.Remote, add uint64) (b
 
 // PostWrite begins a Write. It waits while Options.Messages requests are in flight. If the context
 // ends meanwhile, nothing is written. Flush waits for all posted requests. done, unless nil, is
-// called once with the outcome, when the memory is free again. The outcome is ErrClosed if the
-// connection was closed before. done must not block. If PostWrite fails, done is not called.
+// called once with the outcome, when the memory is free again. The outcome is ErrClosed if
+// the connection was closed first. done must not block. If PostWrite fails, done is not
+// called.
 func (c *Conn) PostWrite(ctx context.Context, local verbs.SGE, remote verbs.Remote, done func(error)) error {
 	return c.postLater(ctx, opWrite, writeOf(local, remote, done))
 }

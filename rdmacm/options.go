@@ -14,10 +14,10 @@ import (
 // Options configure Dial and Listen. A nil *Options stands for the zero Options.
 // The fields' comments say what their zero values mean.
 type Options struct {
-	// Messages is the number of message buffers in each direction, 4 if it is 0.
-	// MessageSize is their size in bytes, 4096 if it is 0. If Messages is negative,
-	// there are no buffers: Send, Recv, and the calls for one-sided operations can't be
-	// used, and the queues and CQs are the caller's alone.
+	// Messages is the number of message buffers in each direction; 0 stands for 4.
+	// MessageSize is their size in bytes; 0 stands for 4096. If Messages is negative, there
+	// are no buffers: Send, Recv, and the calls for one-sided operations can't be used, and
+	// the queues and CQs are the caller's alone.
 	Messages    int
 	MessageSize int // the longest message that can be received, in bytes
 
@@ -47,23 +47,23 @@ type Options struct {
 
 	// Decide is called with each client's request to a Listener, in a goroutine of
 	// its own. It returns the parameters for the answer, where nil stands for the
-	// zero ConnParam, or an error, which rejects the client. A *Rejection sends
-	// private data with that. If Decide is nil, all clients are accepted with Param.
+	// zero ConnParam, or an error, which rejects the client. A *Rejection also sends private
+	// data. If Decide is nil, all clients are accepted with Param.
 	Decide func(context.Context, Request) (*ConnParam, error)
 
 	// LocalAddr is the address that Dial connects from. If it is not valid, the
 	// routing table decides.
 	LocalAddr netip.AddrPort
 
-	// ResolveTimeout is how long Dial waits for the neighbour, and again for the
-	// path. It is 2 s if it is 0.
+	// ResolveTimeout is how long Dial waits for the neighbour, and again for the path. 0
+	// stands for 2 s.
 	ResolveTimeout time.Duration
 
-	// Backlog is the maximum number of clients that a Listener keeps until Accept takes
-	// them, 1024 if it is 0. Each costs a Conn with its memory. If one more arrives, the
-	// Listener drops the client whose confirmation has been missing for the longest time,
-	// if that is more than a second, or else a client that has left. If there is neither,
-	// it rejects the new client.
+	// Backlog is the maximum number of clients that a Listener keeps until Accept takes them;
+	// 0 stands for 1024. Each takes a Conn with its memory. If another client arrives, the
+	// Listener drops the client whose confirmation has been missing for the longest time, if
+	// that is more than a second, or else a client that has left. If there is neither, it
+	// rejects the new client.
 	Backlog int
 
 	// Refused, if not nil, is called with each client that a Listener rejects or loses
@@ -74,8 +74,8 @@ type Options struct {
 	// without a call of Refused.
 	Refused func(Request, error)
 
-	// HandshakeTimeout is how long a client may take to confirm a Listener's answer,
-	// 10 s if it is 0.
+	// HandshakeTimeout is how long a client may take to confirm a Listener's answer; 0 stands
+	// for 10 s.
 	HandshakeTimeout time.Duration
 }
 

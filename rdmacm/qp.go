@@ -24,9 +24,8 @@ type closer interface{ Close() error }
 // ID closes the QP.
 //
 // CreateQP ignores the type in the options: the port space determines it. If the
-// options have no SRQ, the QP uses the ID's SRQ, if there is one. For a CQ that is
-// nil, CreateQP creates one as large as the queue, with a completion channel.
-// They are closed with the QP.
+// options have no SRQ, the QP uses the ID's SRQ, if there is one. For a nil CQ, CreateQP
+// creates a CQ as large as the queue, with a completion channel. Both are closed with the QP.
 func (id *cmID) CreateQP(pd *verbs.PD, o verbs.QPOptions) (*verbs.QP, error) {
 	const op = "create QP"
 	id.objects.Lock()
@@ -73,8 +72,8 @@ func (id *cmID) pdFor(op string, pd *verbs.PD) (*verbs.PD, error) {
 	return pd, nil
 }
 
-// sameDevice reports whether a and b are one device. GUIDs and names can't tell, and another device may
-// have got the node since.
+// sameDevice reports whether a and b are one device. GUIDs and names don't identify a device,
+// and another device may have taken the node since.
 func sameDevice(a, b *verbs.DeviceInfo) bool {
 	i, err := a.Index()
 	if err != nil {
@@ -273,8 +272,8 @@ func (id *cmID) doConnectQP(p *ConnParam) error {
 			a.Access = access
 			mask |= verbs.QPAttrAccess
 		}
-		// The kernel's own is the longest, 655 ms. A sender that gets ahead of the receives would
-		// wait that long.
+		// The kernel's default is the longest timer, 655 ms. A sender that gets ahead of the
+		// receives would wait that long.
 		a.MinRNRTimer = rnrTimer
 		if p != nil {
 			a.MaxDestRDAtomic, a.MaxRDAtomic = uint8(p.ResponderResources), uint8(p.InitiatorDepth)
@@ -311,8 +310,8 @@ func (id *cmID) iwarp() bool {
 // qpToError makes the QP, if there is one, flush its work requests.
 func (id *cmID) qpToError() error { return id.endQP(verbs.QPErr) }
 
-// shutQP is qpToError for a connection that ends in order. An iWARP QP first sends the requests
-// that it has begun.
+// shutQP is like qpToError, for a connection that ends in order. An iWARP QP first sends the
+// requests that it has begun.
 func (id *cmID) shutQP() error {
 	if id.iwarp() {
 		return id.endQP(verbs.QPSQD)

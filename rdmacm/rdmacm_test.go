@@ -187,6 +187,8 @@ func TestEventErrors(t *testing.T) {
 		{Event{Type: EventAddrError, Status: -int(syscall.ETIMEDOUT)}, []error{ErrAddrResolution, syscall.ETIMEDOUT}, "no neighbour"},
 		{Event{Type: EventAddrError, Status: -int(syscall.ENODEV)}, []error{ErrAddrResolution, syscall.ENODEV}, "address resolution failed: ENODEV; the interface that leads there has no RDMA device"},
 		{Event{Type: EventRouteError, Status: -int(syscall.ENODEV)}, []error{ErrRouteResolution, syscall.ENODEV}, "the interface that leads there"},
+		{Event{Type: EventRouteError, Status: -int(syscall.EINVAL)}, []error{ErrRouteResolution, syscall.EINVAL}, "does a subnet manager run"},
+		{Event{Type: EventRouteError, Status: -int(syscall.ETIMEDOUT)}, []error{ErrRouteResolution, syscall.ETIMEDOUT}, "does a subnet manager run"},
 		{Event{Type: EventUnreachable, Status: -int(syscall.ETIMEDOUT)}, []error{ErrUnreachable, syscall.ETIMEDOUT}, "unreachable"},
 		{Event{Type: EventUnreachable, Status: 2}, []error{ErrUnreachable, ErrRejected, syscall.ECONNREFUSED}, "by the program at the other end"},
 		{Event{Type: EventUnreachable, Status: 1}, []error{ErrUnreachable, ErrRejected}, "nothing listens"},

@@ -147,7 +147,7 @@ func (id *ID) ResolveAddr(src, dst netip.AddrPort, timeout time.Duration) error 
 	return id.resolveAddr(source(src), ipAddr{dst}, timeout)
 }
 
-// ResolveAddr is ID.ResolveAddr, and waits for EventAddrResolved.
+// ResolveAddr is like ID.ResolveAddr, but waits for EventAddrResolved.
 func (id *SyncID) ResolveAddr(ctx context.Context, src, dst netip.AddrPort, timeout time.Duration) error {
 	return id.resolveAddr(ctx, source(src), ipAddr{dst}, timeout)
 }
@@ -210,7 +210,7 @@ func (id *ID) ResolveRoute(timeout time.Duration) error {
 	return id.do(opResolveRoute, func() error { return id.doResolveRoute(timeout) })
 }
 
-// ResolveRoute is ID.ResolveRoute, and waits for EventRouteResolved.
+// ResolveRoute is like ID.ResolveRoute, but waits for EventRouteResolved.
 func (id *SyncID) ResolveRoute(ctx context.Context, timeout time.Duration) error {
 	_, err := id.do(ctx, opResolveRoute, func() error { return id.doResolveRoute(timeout) }, id.toPeer, EventRouteResolved)
 	return err
@@ -403,7 +403,7 @@ func (id *ID) SetPath(path Path) error {
 	return id.do(opSetPath, func() error { return id.doSetPath(path) })
 }
 
-// SetPath is ID.SetPath, and waits for EventRouteResolved.
+// SetPath is like ID.SetPath, but waits for EventRouteResolved.
 func (id *SyncID) SetPath(ctx context.Context, path Path) error {
 	_, err := id.do(ctx, opSetPath, func() error { return id.doSetPath(path) }, id.toPeer, EventRouteResolved)
 	return err

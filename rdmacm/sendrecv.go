@@ -67,9 +67,9 @@ func (c *Conn) Recv(ctx context.Context, b []byte) (int, error) {
 }
 
 // A SendBuffer is one of a connection's buffers for sends, which the caller
-// fills. It goes back to the connection with Post or Release, once: after that
-// Post returns an error, and Release does nothing. Copies of a SendBuffer are one
-// and the same. Its methods are safe for concurrent use.
+// fills. Post or Release gives it back to the connection. After that, Post returns an error,
+// and Release does nothing. Copies of a SendBuffer stand for the same buffer. Its methods are
+// safe for concurrent use.
 type SendBuffer struct {
 	c    *Conn
 	slot int
@@ -101,10 +101,10 @@ func (b SendBuffer) Bytes() []byte {
 }
 
 // Post sends the first n bytes and returns when the message is on its way, as
-// Conn.Post does. It never waits. Whatever it returns, the buffer has gone back.
+// Conn.Post does. It never waits. The buffer goes back to the connection even if Post fails.
 func (b SendBuffer) Post(n int) error {
 	if b.c == nil {
-		return invalid(opSend, "it is not a connection's buffer")
+		return invalid(opSend, "the SendBuffer is not a connection's")
 	}
 	b.c.use.RLock()
 	defer b.c.use.RUnlock()
@@ -135,8 +135,8 @@ func (b SendBuffer) Release() {
 func (b SendBuffer) owner() *loan { return &b.c.messages.sendSlot[b.slot].loan }
 
 // A RecvBuffer is one of a connection's buffers for receives, with a message in
-// it. The caller has it until Release, even if the connection ends. Copies of a
-// RecvBuffer are one and the same. Its methods are safe for concurrent use.
+// it. The caller has it until Release, even if the connection ends. Copies of a RecvBuffer
+// stand for the same buffer. Its methods are safe for concurrent use.
 type RecvBuffer struct {
 	c       *Conn
 	slot, n int
@@ -190,7 +190,7 @@ func (c *Conn) WaitSends(ctx context.Context, wcs []verbs.WC) (int, error) {
 	return c.completions(ctx, "wait for sends", wcs, func(m *messages) *completions { return &m.sends })
 }
 
-// WaitRecvs is WaitSends for the receive queue.
+// WaitRecvs is like WaitSends, for the receive queue.
 func (c *Conn) WaitRecvs(ctx context.Context, wcs []verbs.WC) (int, error) {
 	return c.completions(ctx, "wait for receives", wcs, func(m *messages) *completions { return &m.recvs })
 }
@@ -210,7 +210,7 @@ func (c *Conn) completions(ctx context.Context, op string, wcs []verbs.WC, of fu
 	return n, nil
 }
 
-// beginSend is begin for a message of n bytes.
+// beginSend is like begin, for a message of n bytes.
 func (c *Conn) beginSend(ctx context.Context, n int) error {
 	if n > c.slotSize {
 		return invalid(opSend, "the message has %d bytes: at most %d", n, c.slotSize)
@@ -245,7 +245,7 @@ func (c *Conn) ended(op string, err error) error {
 	return opErr(op, "", c.reason(err))
 }
 
-// endedRecv is ended for a receive.
+// endedRecv is like ended, for a receive.
 func (c *Conn) endedRecv(op string, err error) error {
 	if err != nil && errors.Is(c.Err(), ErrDisconnected) {
 		return io.EOF

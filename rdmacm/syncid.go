@@ -32,8 +32,8 @@ func CreateSyncID(ps PortSpace) (*SyncID, error) {
 	return &SyncID{id}, nil
 }
 
-// Close is ID.Close. Waits on the SyncID end with ErrClosed. Closing a closed SyncID,
-// or a nil one, does nothing.
+// Close closes the SyncID as ID.Close closes an ID. Waits on the SyncID end with ErrClosed.
+// Closing a closed SyncID, or a nil one, does nothing.
 func (id *SyncID) Close() error {
 	if id == nil {
 		return nil
@@ -112,7 +112,7 @@ func (id *SyncID) Request(ctx context.Context) (*Event, error) {
 	return e, nil
 }
 
-// request is Request, and returns the event of a client that was rejected with the error.
+// request is like Request, but returns the event of a rejected client along with the error.
 func (id *SyncID) request(ctx context.Context) (*Event, error) {
 	object := func() string { return "on " + id.LocalAddr().String() }
 	return id.do(ctx, "get request", func() error { return nil }, object, EventConnectRequest)
@@ -124,7 +124,7 @@ func (id *SyncID) Event(ctx context.Context) (*Event, error) {
 	const op = "get event"
 	box, err := id.start(ctx, op)
 	if errors.Is(err, ErrDeviceRemoved) {
-		// What has arrived comes first: earlier events, and that of the removal.
+		// Events that have arrived come first, including that of the removal.
 		id.mu.Lock()
 		box := id.inbox
 		id.mu.Unlock()

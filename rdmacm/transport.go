@@ -64,7 +64,7 @@ func (t *Transport) check(op string, o *Options) error {
 	case (t.SendCQ != nil || t.RecvCQ != nil) && o.Messages > 0:
 		return invalid(op, "messages need CQs of their own: set Options.Messages to None")
 	case t.PD == nil && (t.Pool != nil || t.SendCQ != nil || t.RecvCQ != nil):
-		return invalid(op, "what connections share needs a PD")
+		return invalid(op, "Pool, SendCQ and RecvCQ need a PD")
 	case t.MaxConns < 0:
 		return invalid(op, "MaxConns %d is negative", t.MaxConns)
 	}

@@ -14,7 +14,7 @@ import (
 
 // Options configure a Client. The zero value suits most programs.
 type Options struct {
-	// LID is the SA's LID, if it isn't the one that the port knows.
+	// LID is the SA's LID, if it differs from the LID that the port knows.
 	LID uint16
 	// SL is the service level to that LID. It is used with LID only.
 	SL uint8
@@ -58,8 +58,8 @@ type agent interface {
 	Close() error
 }
 
-// NewClient returns a client that sends over a port. The port must not receive requests: the client
-// drops everything but answers to its own.
+// NewClient returns a client that sends over a port. The port must not receive requests: the
+// client drops all messages but the answers to its own requests.
 func NewClient(p *umad.Port, o Options) (*Client, error) {
 	o = o.complete()
 	a, err := p.Register(umad.AgentOptions{Class: umad.ClassAdministration, Version: version, RMPP: true})
@@ -211,8 +211,8 @@ func (c *Client) Paths(ctx context.Context, like PathRecord, mask Mask) ([]PathR
 	return query(ctx, c, MethodGetTable, 0, &like, mask)
 }
 
-// Members returns the multicast groups that match like in the components of the mask. A trusted
-// client gets a record for each member, and another a record for each group.
+// Members returns the multicast groups that match like in the components of the mask. A
+// trusted client gets a record for each member. Other clients get a record for each group.
 func (c *Client) Members(ctx context.Context, like MCMemberRecord, mask Mask) ([]MCMemberRecord, error) {
 	return query(ctx, c, MethodGetTable, 0, &like, mask)
 }

@@ -5,8 +5,8 @@
 // the manager's LID for each port, and the client reads it for each request. So the client follows
 // when another manager takes over.
 //
-// A query is a record with some of its components given, and a [Mask] that says which. The SA
-// answers with the matching records. If no component is given, all records match.
+// A query is a record with some of its components given, and a [Mask] that selects them. The
+// SA answers with the matching records. If no component is given, all records match.
 //
 // The records and the names of their components are those of the InfiniBand Architecture
 // Specification, volume 1, chapter 15. The Client's methods for tables send SubnAdmGetTable. The

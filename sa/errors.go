@@ -3,13 +3,14 @@ package sa
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/umad"
 )
 
-// The errors of this package match these with errors.Is, beside the cause. A request that was not
-// answered in time matches syscall.ETIMEDOUT.
+// The errors of this package match these variables with errors.Is, and also the cause. A
+// request that was not answered in time matches syscall.ETIMEDOUT.
 var (
 	// ErrInvalid: an argument was refused before it was sent. It is verbs.ErrInvalid.
 	ErrInvalid = operr.ErrInvalid
@@ -19,8 +20,8 @@ var (
 	ErrMalformed = errors.New("malformed answer")
 )
 
-// An OpError says what failed, at which port, and why. It wraps a [Status], a [umad.Status], an
-// errno (a syscall.Errno), or a context's error.
+// An OpError names the operation that failed, its port, and the cause. It wraps a [Status], a
+// [umad.Status], an errno (a syscall.Errno), or a context's error.
 type OpError struct {
 	Op     string // such as "get table of NodeRecord"
 	Object string // such as "mlx5_0/1"
@@ -34,7 +35,7 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+// Hint returns advice for the user about the error, or "". Error includes it. See [ib.Hint].
 func (e *OpError) Hint() string { return e.hint }
 
 // wrap returns the error for an operation. It takes the cause out of a umad.OpError, whose Op says
@@ -45,6 +46,9 @@ func wrap(op, object string, err error) error {
 	if errors.As(err, &under) {
 		e.Err, e.hint = under.Err, under.Hint()
 	}
+	if errors.Is(e.Err, syscall.ETIMEDOUT) {
+		e.hint = "no subnet administration has answered: no subnet manager runs where the port has last seen one, or it is busy"
+	}
 	var all umad.Status
 	if errors.As(e.Err, &all) && all&0xff == 0 {
 		e.Err = Status(all >> 8)
@@ -53,8 +57,8 @@ func wrap(op, object string, err error) error {
 }
 
 // A Status is the SA's reason for refusing a request: the upper half of the status in its
-// answer. If the lower half isn't 0, the error is a [umad.Status] instead, which says that the
-// MAD was not understood, or that the SA is busy.
+// answer. If the lower half isn't 0, the error is a [umad.Status] instead: the MAD was not
+// understood, or the SA is busy.
 type Status uint8
 
 // The SA's reasons.
@@ -80,7 +84,7 @@ var reasons = [...]string{
 	PrioritySuggested:      "another priority is suggested",
 }
 
-// Error says what the status means.
+// Error returns the meaning of the status.
 func (s Status) Error() string {
 	text := fmt.Sprintf("the SA refuses with status %d", uint8(s))
 	if int(s) < len(reasons) && reasons[s] != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// The client asks the SA for all nodes, and for a path to one of them.
+// The client queries the SA for all nodes, and for a path to one of them.
 func Example() {
 	port, err := umad.Open("mlx5_0", 1)
 	if err != nil {
@@ -42,7 +42,7 @@ func Example() {
 	fmt.Printf("LID %d, service level %d\n", path.DLID, path.SL)
 }
 
-// A port joins a multicast group that exists, and leaves it.
+// A port joins an existing multicast group, and leaves it.
 func ExampleClient_Join() {
 	port, err := umad.Open("mlx5_0", 1)
 	if err != nil {

@@ -58,11 +58,10 @@ const (
 
 var attributeNames = map[Attribute]string{
 	AttrClassPortInfo: "ClassPortInfo", AttrNodeRecord: "NodeRecord", AttrPortInfoRecord: "PortInfoRecord",
-	AttrPathRecord: "PathRecord", AttrMCMemberRecord: "MCMemberRecord",
+	AttrPathRecord: "PathRecord", AttrMCMemberRecord: "MCMemberRecord", AttrLinkRecord: "LinkRecord", AttrSMInfoRecord: "SMInfoRecord",
 }
 
-// String returns the specification's name of an attribute that this package has a type for, or the
-// number of another attribute.
+// String returns the specification's name of an attribute that is often queried, or the number of another.
 func (a Attribute) String() string {
 	if name := attributeNames[a]; name != "" {
 		return name
@@ -70,14 +69,15 @@ func (a Attribute) String() string {
 	return fmt.Sprintf("attribute %#04x", uint16(a))
 }
 
-// A Mask says which components of a record a request gives: bit 0 is the first component. It is the
-// ComponentMask of section 15.2.1.1.
+// A Mask selects the components of a record that a request gives: bit 0 is the first
+// component. It is the ComponentMask of section 15.2.1.1.
 type Mask uint64
 
-// MaxRecord is how long the record in a request can be, in bytes.
+// MaxRecord is the maximum length of the record in a request, in bytes.
 const MaxRecord = umad.Size - dataOffset
 
-// A Request is a request for any kind of record, also for those that this package has no type for.
+// A Request is a request for any kind of record, even a kind that this package has no type
+// for.
 type Request struct {
 	Method   Method    // one of the four above
 	Attr     Attribute // the kind of record

@@ -164,7 +164,7 @@ type Limit struct {
 	Value    uint8    // 6 bits
 }
 
-// A Selector says how a query compares a component.
+// A Selector determines how a query compares a component.
 type Selector uint8
 
 // The selectors.

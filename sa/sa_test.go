@@ -30,7 +30,7 @@ func (f *fake) Do(_ context.Context, m umad.Message) (umad.Message, error) {
 
 func (f *fake) Close() error { return nil }
 
-// asking returns a client of a port that knows a subnet manager.
+// asking returns a client on a port that knows a subnet manager.
 func asking(answer func(mad []byte) ([]byte, error)) (*Client, *fake) {
 	f := &fake{answer: answer}
 	return &Client{
@@ -207,6 +207,15 @@ func TestMembership(t *testing.T) {
 	}
 }
 
+// An attribute that commands query has a name.
+func TestAttributeNames(t *testing.T) {
+	for a, want := range map[Attribute]string{AttrPathRecord: "PathRecord", AttrLinkRecord: "LinkRecord", AttrSMInfoRecord: "SMInfoRecord", 0x1234: "attribute 0x1234"} {
+		if got := a.String(); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
 // The errors have the SA's status, the status of all MADs, or the kernel's errno.
 func TestErrors(t *testing.T) {
 	for _, e := range []struct {
@@ -216,7 +225,7 @@ func TestErrors(t *testing.T) {
 		{umad.Status(0x300), NoRecords, "sa: get PathRecord at mlx5_0/1: the SA refuses with status 3, no records"},
 		{umad.Status(0x4200), Status(0x42), "sa: get PathRecord at mlx5_0/1: the SA refuses with status 66"},
 		{umad.Status(0x30c), umad.Status(0x30c), "sa: get PathRecord at mlx5_0/1: status 0x030c, unsupported attribute"},
-		{syscall.ETIMEDOUT, syscall.ETIMEDOUT, "sa: get PathRecord at mlx5_0/1: ETIMEDOUT"},
+		{syscall.ETIMEDOUT, syscall.ETIMEDOUT, "sa: get PathRecord at mlx5_0/1: ETIMEDOUT; no subnet administration has answered: no subnet manager runs where the port has last seen one, or it is busy"},
 	} {
 		c, _ := asking(func([]byte) ([]byte, error) {
 			return nil, &umad.OpError{Op: "request by", Object: "mlx5_0/1", Err: e.from}

@@ -8,8 +8,8 @@ import (
 	"github.com/goverbs/goverbs/internal/operr"
 )
 
-// The errors of this package match these with errors.Is, beside the errno. A request that was not
-// answered in time matches syscall.ETIMEDOUT.
+// The errors of this package match these variables with errors.Is, and also their errno. A
+// request that was not answered in time matches syscall.ETIMEDOUT.
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel. It is verbs.ErrInvalid.
 	ErrInvalid = operr.ErrInvalid
@@ -19,8 +19,8 @@ var (
 	ErrMalformed = errors.New("malformed MAD")
 )
 
-// An OpError says what failed, for which port or agent, and why. It wraps the kernel's errno (a
-// syscall.Errno), a [Status], or a context's error.
+// An OpError names the operation that failed, its port or agent, and the cause. It wraps the
+// kernel's errno (a syscall.Errno), a [Status], or a context's error.
 type OpError struct {
 	Op     string // such as "register agent"
 	Object string // such as "mlx5_0/1"
@@ -38,13 +38,16 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+// Hint returns advice for the user about the error, or "". Error includes it. See [ib.Hint].
 func (e *OpError) Hint() string { return e.hint }
 
 func opErr(op, object string, err error) *OpError {
 	e := &OpError{Op: op, Object: object, Err: plain(err)}
-	if errors.Is(err, syscall.EACCES) {
+	switch {
+	case errors.Is(err, syscall.EACCES):
 		e.hint = "the files in /dev/infiniband belong to root"
+	case errors.Is(err, syscall.ETIMEDOUT):
+		e.hint = "nobody has answered: nothing there takes such a request, no port has this LID or route, or a link is down"
 	}
 	return e
 }
@@ -79,7 +82,7 @@ var reasons = [8]string{
 	7: "invalid value in attribute or modifier",
 }
 
-// Error says what the status means.
+// Error returns the meaning of the status.
 func (s Status) Error() string {
 	text := fmt.Sprintf("status %#04x", uint16(s))
 	if reason := reasons[s>>2&7]; reason != "" {

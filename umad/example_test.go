@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// A node is asked for its description, by a directed route of one hop: the node at the other end
-// of the link.
+// The program queries the description of the node at the other end of the link, by a directed
+// route of one hop.
 func Example() {
 	port, err := umad.Open("mlx5_0", 1)
 	if err != nil {

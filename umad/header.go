@@ -19,15 +19,16 @@ const (
 	ClassPerformance    Class = 0x04
 	ClassCommunication  Class = 0x07
 	ClassDevice         Class = 0x06
-	// Vendors' classes from here to ClassVendorLast have an OUI, which identifies the vendor.
+	// The classes from ClassVendorFirst to ClassVendorLast have an OUI, which identifies the
+	// vendor.
 	ClassVendorFirst Class = 0x30
 	ClassVendorLast  Class = 0x4f
 )
 
-// Subnet reports whether the class is one of subnet management, whose MADs go to QP 0.
+// Subnet reports whether the class is for subnet management, whose MADs go to QP 0.
 func (c Class) Subnet() bool { return c == ClassSubnet || c == ClassDirected }
 
-// Vendor reports whether the class is a vendor's with an OUI.
+// Vendor reports whether the class is a vendor's, with an OUI.
 func (c Class) Vendor() bool { return c >= ClassVendorFirst && c <= ClassVendorLast }
 
 // A Method is the operation that a MAD requests.
@@ -54,7 +55,7 @@ type Header struct {
 	Hops     uint16 // the directed route's: its pointer, and its number of hops
 	TID      uint64 // the transaction; the kernel sets the upper half in requests
 	Attr     uint16 // the attribute, by its number in the class
-	Modifier uint32 // selects one of several: a port, or a part of a table
+	Modifier uint32 // selects a port or a part of a table
 }
 
 // Put writes the header to the beginning of a MAD.

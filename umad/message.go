@@ -47,12 +47,12 @@ type Message struct {
 	MAD []byte
 
 	// Timeout is how long the kernel waits for an answer before it sends the MAD again or gives
-	// up, in whole milliseconds. If it is 0, no answer is expected.
+	// up, in whole milliseconds. 0 means that no answer is expected.
 	Timeout time.Duration
 	// Retries is how often the kernel sends the MAD again.
 	Retries int
 
-	// Agent has received the message.
+	// Agent is the agent that has received the message.
 	Agent *Agent
 	// Err is syscall.ETIMEDOUT if this port has sent the MAD and got no answer. MAD is then only the header.
 	// Otherwise Err is nil.
@@ -140,7 +140,7 @@ func needs(b []byte) (int, error) {
 	return int(h.Length), nil
 }
 
-// littleEndian reports whether this host is.
+// littleEndian reports whether this host is little-endian.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
 // big32 converts between the host's byte order and that of the wire.

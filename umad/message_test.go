@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Truncated messages are errors, and lengths that can't be are not believed.
+// Truncated messages and impossible lengths are errors.
 func TestMalformed(t *testing.T) {
 	m := someMessage()
 	b, err := m.encode(0)
@@ -121,6 +121,19 @@ func TestStatus(t *testing.T) {
 		0x0200: "status 0x0200", 2: "status 0x0002, redirected",
 	} {
 		if got := s.Error(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestErrorHints: an error says what to do about it.
+func TestErrorHints(t *testing.T) {
+	for err, want := range map[error]string{
+		syscall.EACCES:    "umad: request by mlx5_0/1: EACCES; the files in /dev/infiniband belong to root",
+		syscall.ETIMEDOUT: "umad: request by mlx5_0/1: ETIMEDOUT; nobody has answered: ",
+		Status(0x0c):      "umad: request by mlx5_0/1: status 0x000c, unsupported attribute",
+	} {
+		if got := opErr("request by", "mlx5_0/1", err).Error(); !strings.HasPrefix(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

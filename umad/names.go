@@ -21,7 +21,7 @@ type Name struct {
 
 func (n Name) String() string { return fmt.Sprintf("%s/%d", n.Device, n.Port) }
 
-// class is the folder of the ports that have files for MADs.
+// class is the directory in sysfs of the ports that have files for MADs.
 type class string
 
 const system class = "/sys/class/infiniband_mad"
@@ -52,7 +52,7 @@ func (c class) nodes(prefix string) (map[Name]string, error) {
 		return nil, err
 	}
 	if v := strings.TrimSpace(string(version)); v != strconv.Itoa(uapi.IB_USER_MAD_ABI_VERSION) {
-		return nil, fmt.Errorf("the kernel's interface has version %s, and this package knows %d", v, uapi.IB_USER_MAD_ABI_VERSION)
+		return nil, fmt.Errorf("the kernel's interface has version %s; this package supports version %d", v, uapi.IB_USER_MAD_ABI_VERSION)
 	}
 	entries, err := os.ReadDir(string(c))
 	if err != nil {

@@ -73,8 +73,8 @@ func readLong(f *os.File, b []byte) (n int, err error) {
 	return max(n, 0), errors.Join(waitErr, err)
 }
 
-// skip reads and drops a message of a size. Its memory is not from the heap: if there is no room
-// for another host's message, that is an error, and not the end of the program.
+// skip reads and drops a message of a size. Its memory is not from the heap: if there is no
+// room for another host's message, the result is an error and not the end of the program.
 func skip(size int, read func([]byte) error) error {
 	b, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

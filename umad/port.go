@@ -92,8 +92,8 @@ type AgentOptions struct {
 	Class Class
 	// Version is the version of the class: 2 for the SA, 1 for most others. 0 stands for 1.
 	Version uint8
-	// Methods are the methods of requests that the agent receives, beside answers to its own. At most one
-	// agent of a port can receive a method of a class.
+	// Methods are the methods of requests that the agent receives, besides answers to its
+	// own. At most one agent of a port can receive a method of a class.
 	Methods []Method
 	// OUI identifies the vendor, in a vendor's class.
 	OUI uint32
@@ -108,7 +108,7 @@ type Agent struct {
 	o  AgentOptions
 }
 
-// Register makes an agent. A port has at most 32.
+// Register makes an agent. A port has at most 32 agents.
 func (p *Port) Register(o AgentOptions) (*Agent, error) {
 	const op = "register agent"
 	if o.Version == 0 {
@@ -122,7 +122,7 @@ func (p *Port) Register(o AgentOptions) (*Agent, error) {
 	case o.OUI >= 1<<24:
 		return nil, invalid(op, object, "OUI %#x: more than 24 bits", o.OUI)
 	case o.Class.Vendor() != (o.OUI != 0):
-		return nil, invalid(op, object, "class %#02x with OUI %#06x: a vendor's class has one, and no other has", uint8(o.Class), o.OUI)
+		return nil, invalid(op, object, "class %#02x with OUI %#06x: a vendor's class needs an OUI, and no other class has one", uint8(o.Class), o.OUI)
 	}
 	if !o.Class.Subnet() {
 		q.Qpn = 1
@@ -193,7 +193,7 @@ func (p *Port) Receive(ctx context.Context) (Message, error) {
 	p.receives = slices.DeleteFunc(p.receives, func(c chan arrival) bool { return c == arrived })
 	p.mu.Unlock()
 	if err != nil {
-		// A message may have come at the last moment. It isn't lost.
+		// A message that has come at the last moment isn't lost.
 		select {
 		case got = <-arrived:
 			err = got.err
@@ -341,8 +341,8 @@ func (a *Agent) Do(ctx context.Context, m Message) (Message, error) {
 	return answer, nil
 }
 
-// A Manager is the claim of a program to manage the subnet at a port: the port says so in its
-// capabilities. It ends with Close, or the program.
+// A Manager is a program's claim to manage the subnet at a port. The port's capabilities show
+// the claim. It ends with Close, or with the program.
 type Manager struct {
 	name Name
 	f    *os.File

@@ -51,7 +51,7 @@ func sent(t *testing.T, kernel *os.File) []byte {
 	return b[:n]
 }
 
-// put lets a message arrive: a sent one with another method.
+// put delivers a message: a sent message with another method.
 func put(t *testing.T, kernel *os.File, b []byte, method Method) {
 	t.Helper()
 	b[userHeader+3] = byte(method)
@@ -72,8 +72,8 @@ func ended(t *testing.T, c <-chan error) error {
 	}
 }
 
-// TestTogether: each call gets what it waits for, whichever takes it from the queue: many requests at a
-// time, whose answers come in another order, beside a Receive without a deadline.
+// TestTogether: each call gets its own message, whichever call takes it from the queue. Many
+// requests run at a time, with answers in another order, beside a Receive without a deadline.
 func TestTogether(t *testing.T) {
 	p, a, kernel := pair(t)
 	const requests = 20
@@ -114,7 +114,7 @@ func TestTogether(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// Another host's request is no answer, even if its transaction is one that is waited for.
+	// Another host's request is not an answer, even if a call waits for its transaction ID.
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		_, err := a.Do(ctx, someRequest())
@@ -139,7 +139,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestContext: a call's context counts, whatever another call waits for.
+// TestContext: a call obeys its own context, even while another call takes messages from the
+// queue.
 func TestContext(t *testing.T) {
 	p, a, kernel := pair(t)
 	first := make(chan error, 1)
@@ -201,7 +202,7 @@ func tooLong(t *testing.T, length int) {
 			if err != nil || b[userHeader+3] != byte(MethodSend) {
 				return n, err
 			}
-			head, long = append(head[:0], b[:n]...), true // stands for a long one
+			head, long = append(head[:0], b[:n]...), true // stands for a long message
 			head[userHeader+3] = byte(MethodGet | MethodResponse)
 			var h uapi.IbUserMadHdr
 			if _, err := binary.Decode(head, binary.NativeEndian, &h); err != nil {
