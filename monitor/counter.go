@@ -14,13 +14,13 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// A Counter is a figure of a port.
+// A Counter is a counter or a gauge of a port.
 type Counter struct {
 	Name   string // the kernel's or the driver's, such as "port_xmit_data"
 	Value  uint64 // in the unit
 	Unit   Unit   // what is counted
 	Gauge  bool   // the value goes up and down; otherwise it only grows, from the device's start or reset on
-	Source Source // where it is from
+	Source Source // the counter's origin
 }
 
 // A Unit is what a Counter counts.
@@ -28,10 +28,10 @@ type Unit uint8
 
 // The units.
 const (
-	UnitCount   Unit = iota // what the name says: errors, requests, objects
+	UnitCount   Unit = iota // errors, requests or objects, as the name says
 	UnitBytes               // bytes
 	UnitPackets             // packets
-	UnitTicks               // a time in which the port couldn't send, in ticks of the adapter
+	UnitTicks               // time in which the port couldn't send, in ticks of the adapter
 )
 
 func (u Unit) String() string {
@@ -43,10 +43,10 @@ func (u Unit) String() string {
 
 var units = []string{"count", "bytes", "packets", "ticks"}
 
-// A Source is where a Counter is from.
+// A Source is the origin of a Counter.
 type Source uint8
 
-// The sources. The package comment says which has what.
+// The sources. The package comment says which counters each has.
 const (
 	SourceSysfs   Source = iota + 1 // the folder counters in sysfs: the port's PMA, read by the kernel
 	SourceNetlink                   // netlink: the driver's counters
@@ -119,8 +119,8 @@ func files(dir string, source Source) ([]Counter, error) {
 	}
 	var all []Counter
 	for _, e := range entries {
-		// The agent lacks a counter that can't be read or is no number. lifespan is no counter: it
-		// says how old the others may be.
+		// If a file can't be read or has no number, the agent lacks the counter. lifespan
+		// isn't a counter: it is the maximum age of the others.
 		text, err := readText(dir, e.Name())
 		if v, wrong := strconv.ParseUint(text, 10, 64); err == nil && wrong == nil && e.Name() != "lifespan" {
 			all = append(all, newCounter(e.Name(), v, source))

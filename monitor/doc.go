@@ -10,7 +10,7 @@
 //   - Netlink has the driver's own counters (hw_counters), with the optional ones that are switched
 //     on: see package rdmanl. Where netlink can't be used, the files in hw_counters of sysfs are
 //     read. They have no optional counters.
-//   - [PMA.Counters] asks the agent of any port of an InfiniBand subnet, a switch's too, over
+//   - [PMA.Counters] asks the agent of any port of an InfiniBand subnet, including a switch's, over
 //     package umad. If a port has error counters of 64 bits, it returns these; in sysfs they stop
 //     at 16 bits or less. This needs permission for /dev/infiniband/umad*.
 //

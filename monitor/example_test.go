@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/umad"
 )
 
-// All ports, and how many bytes went through them.
+// The program prints all ports, and how many bytes they have transferred.
 func ExampleHost_Counters() {
 	ctx := context.Background()
 	var host monitor.Host
@@ -32,7 +32,8 @@ func ExampleHost_Counters() {
 	}
 }
 
-// The counters of a switch's port, which is asked over a port of this host.
+// The program prints the counters of a switch's port, which it queries through a port of this
+// host.
 func ExamplePMA() {
 	ctx := context.Background()
 	own, err := monitor.Host{}.Port(ctx, "mlx5_0", 1)

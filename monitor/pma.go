@@ -33,8 +33,8 @@ type PMAOptions struct {
 	Retries int
 }
 
-// NewPMA returns a PMA that sends over a port. The port must not receive requests: the PMA drops
-// everything but answers to its own.
+// NewPMA returns a PMA that sends over a port. The port must not receive requests: the PMA
+// drops all messages but the answers to its own requests.
 func NewPMA(p *umad.Port, o PMAOptions) (*PMA, error) {
 	if o.Timeout == 0 {
 		o.Timeout = time.Second
@@ -98,7 +98,7 @@ type PMAField struct {
 	Counter string          // Counter.Name, such as "port_xmit_data"; "" in the attributes of details
 	Offset  int             // in the attribute's data, in bits
 	Bits    int             // its size
-	Needs   PMACapabilities // the port has it if its agent has these
+	Needs   PMACapabilities // capabilities of an agent that has the counter
 }
 
 // Value returns the counter in an attribute's data. Bits beyond the end of the data are 0.

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// A Host is where ports are looked up. The zero Host is this system.
+// A Host is the system whose ports are looked up. The zero Host is this system.
 type Host struct {
 	// Sysfs is the directory of sysfs, "" for /sys and netlink. With a directory, such as the
 	// host's /sys in a container, only files are read, because netlink reports the container's
@@ -58,7 +58,7 @@ func (h Host) device(name string) string { return h.sysfs("class/infiniband", na
 // folder returns the folder of a port.
 func (h Host) folder(device string, port int) (string, error) {
 	if device == "" || strings.ContainsRune(device, '/') {
-		return "", fmt.Errorf("%q is no device's name: %w", device, fs.ErrNotExist)
+		return "", fmt.Errorf("%q is not a device's name: %w", device, fs.ErrNotExist)
 	}
 	dir := filepath.Join(h.device(device), "ports", strconv.Itoa(port))
 	_, err := os.Stat(dir)
@@ -151,8 +151,8 @@ func (h Host) read(ctx context.Context, dir string, p *Port) error {
 	return nil
 }
 
-// netdev returns the network interface of an Ethernet port: the kernel's answer, or that below a
-// software device, or that of the port's default GID.
+// netdev returns the network interface of an Ethernet port: from the kernel's answer, or the
+// interface below a software device, or the interface of the port's default GID.
 func (h Host) netdev(ctx context.Context, dir string, p *Port) string {
 	if h.Sysfs == "" {
 		if d, err := rdmanl.FindDevice(ctx, p.Device); err == nil {

@@ -8,7 +8,7 @@ import (
 // The kernel sizes a list's messages by the reader's buffer, up to 32 KiB.
 const bufferSize = 64 << 10
 
-// listTries is how often a list that changes meanwhile is read.
+// listTries is how often a list that keeps changing is read.
 const listTries = 5
 
 // ask sends a request on a socket of its own, and returns the attributes of each message of the

@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A Counter is a number that a device counts up, or a gauge.
+// A Counter is a number that a device increments, or a gauge.
 type Counter struct {
 	Name  string // the driver's
 	Value uint64 // counted since the device exists
@@ -34,7 +34,7 @@ func decodeCounter(d *decoder, b []byte) Counter {
 }
 
 func decodeCounters(d *decoder, b []byte) []Counter {
-	return entries(d, b, uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, decodeCounter)
+	return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, decodeCounter)
 }
 
 // Counters returns the counters of a port. They include the counts of the counters of QPs. If the
@@ -69,14 +69,14 @@ func decodeMRCounters(d *decoder, b []byte) MRCounters {
 	return m
 }
 
-// CountersOfMRs returns the counters of all MRs on a device. MRs without counters in the driver
-// have none.
+// CountersOfMRs returns the counters of all MRs on a device. An MR for which the driver has
+// no counters has an empty list.
 func CountersOfMRs(ctx context.Context, dev uint32) ([]MRCounters, error) {
 	r := list(uapi.RDMA_NLDEV_CMD_STAT_GET).device(dev).u32(uapi.RDMA_NLDEV_ATTR_STAT_RES, uapi.RDMA_NLDEV_ATTR_RES_MR)
 	return tables(ctx, "get the counters of MRs", onDevice(dev), dev, r, uapi.RDMA_NLDEV_ATTR_RES_MR, decodeMRCounters)
 }
 
-// A CounterMode says how QPs get counters.
+// A CounterMode determines how QPs get counters.
 type CounterMode uint32
 
 // The modes of counters.
@@ -148,7 +148,7 @@ func decodeQPCounter(d *decoder, b []byte) (c QPCounter) {
 	return c
 }
 
-// onQPs makes a request one about the counters of QPs.
+// onQPs makes the request ask for the counters of QPs.
 func (r *request) onQPs() *request {
 	return r.u32(uapi.RDMA_NLDEV_ATTR_STAT_RES, uapi.RDMA_NLDEV_ATTR_RES_QP)
 }
@@ -159,7 +159,7 @@ func QPCounters(ctx context.Context, dev, port uint32) ([]QPCounter, error) {
 	return tables(ctx, "get the counters of QPs", onPort(dev, port), dev, r, uapi.RDMA_NLDEV_ATTR_STAT_COUNTER, decodeQPCounter)
 }
 
-// A Counting says how the QPs on a port get counters.
+// A Counting describes how the QPs on a port get counters.
 type Counting struct {
 	Mode     Optional[CounterMode] // of QPs that are created from now on
 	Auto     Optional[AutoMask]    // with CounterAuto
@@ -183,8 +183,7 @@ func decodeCounting(d *decoder, b []byte) Counting {
 
 // GetCounting returns how the QPs on a port get counters.
 func GetCounting(ctx context.Context, dev, port uint32) (Counting, error) {
-	// If the request has a mode, whichever, the kernel answers with the mode instead of the
-	// counters.
+	// If the request has any mode, the kernel answers with the mode instead of the counters.
 	bodies, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_STAT_GET).port(dev, port).onQPs().u32(uapi.RDMA_NLDEV_ATTR_STAT_MODE, uint32(CounterManual)))
 	if err == nil {
 		var c Counting
@@ -288,7 +287,7 @@ func decodeStatus(d *decoder, b []byte) Optional[OptionalCounter] {
 
 func decodeOptional(d *decoder, b []byte) []OptionalCounter {
 	var all []OptionalCounter
-	for _, o := range entries(d, b, uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, decodeStatus) {
+	for _, o := range entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_STAT_HWCOUNTERS, decodeStatus) {
 		if c, ok := o.Get(); ok {
 			all = append(all, c)
 		}

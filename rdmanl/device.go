@@ -92,7 +92,15 @@ func FindDevice(ctx context.Context, name string) (Device, error) {
 			return d, nil
 		}
 	}
-	return Device{}, opErr("find device", name, ErrNoDevice)
+	hint := "there is none"
+	var have []string
+	for _, d := range devices {
+		have = append(have, d.Name)
+	}
+	if len(have) > 0 {
+		hint = "there are: " + strings.Join(have, ", ")
+	}
+	return Device{}, &OpError{Op: "find device", Object: name, Err: ErrNoDevice, hint: hint}
 }
 
 // GetDevice returns the device of this index. If there is none, the error matches ErrNoDevice.
@@ -123,7 +131,7 @@ func explain(ctx context.Context, dev uint32, err error) error {
 // nameMax is the kernel's limit, without the zero at the end (IB_DEVICE_NAME_MAX).
 const nameMax = 63
 
-// wrongName says what is wrong with the name of a device, or "". The kernel refuses format
+// wrongName returns what is wrong with the name of a device, or "". The kernel refuses format
 // characters, and would replace a slash in the file system.
 func wrongName(name string) string {
 	switch {

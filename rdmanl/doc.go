@@ -11,8 +11,8 @@
 // shows the devices that are visible there. A context ends the wait for an answer. It does not
 // undo what the kernel has begun.
 //
-// A device is identified by its index, which it keeps as long as it exists, also under another
-// name. [FindDevice] finds it by name.
+// A device is identified by its index, which it keeps as long as it exists, even when it is
+// renamed. [FindDevice] finds it by name.
 //
 // Kernels and drivers differ in what they report. A value that may be missing is an [Optional],
 // which distinguishes a zero from no answer. The kernel's answers are not trusted: an answer that

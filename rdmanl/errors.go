@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/internal/operr"
 )
 
-// The errors of this package match these with errors.Is, beside the errno.
+// The errors of this package match these variables with errors.Is, and also their errno.
 var (
 	// ErrInvalid: an argument was refused before it reached the kernel. It is verbs.ErrInvalid.
 	ErrInvalid = operr.ErrInvalid
@@ -18,8 +18,8 @@ var (
 	ErrAnswer = errors.New("malformed answer")
 )
 
-// An OpError says what failed, for which object, and why. It wraps the kernel's errno (a
-// syscall.Errno), or a context's error.
+// An OpError names the operation that failed, its object, and the cause. It wraps the
+// kernel's errno (a syscall.Errno), or a context's error.
 type OpError struct {
 	Op     string // such as "add link"
 	Object string // such as "rxe0"; may be empty
@@ -37,7 +37,7 @@ func (e *OpError) Error() string {
 
 func (e *OpError) Unwrap() error { return e.Err }
 
-// Hint returns what a person can do about the error, or "". Error has it, too. See [ib.Hint].
+// Hint returns advice for the user about the error, or "". Error includes it. See [ib.Hint].
 func (e *OpError) Hint() string { return e.hint }
 
 // A refusal is an errno with the kernel's explanation.

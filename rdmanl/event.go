@@ -16,16 +16,16 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// An EventKind says what happened to a device.
+// An EventKind is the kind of an Event.
 type EventKind uint8
 
 // The kinds of events. Kernels since 6.12 report all but EventPortState, which a Watcher detects itself on
 // every kernel.
 const (
-	EventRegistered     EventKind = EventKind(uapi.RDMA_REGISTER_EVENT)      // the device has come
-	EventUnregistered   EventKind = EventKind(uapi.RDMA_UNREGISTER_EVENT)    // it has gone
+	EventRegistered     EventKind = EventKind(uapi.RDMA_REGISTER_EVENT)      // the device was added
+	EventUnregistered   EventKind = EventKind(uapi.RDMA_UNREGISTER_EVENT)    // the device was removed
 	EventNetdevAttached EventKind = EventKind(uapi.RDMA_NETDEV_ATTACH_EVENT) // a port has got a network interface
-	EventNetdevDetached EventKind = EventKind(uapi.RDMA_NETDEV_DETACH_EVENT) // a port has lost it
+	EventNetdevDetached EventKind = EventKind(uapi.RDMA_NETDEV_DETACH_EVENT) // a port has lost its network interface
 	EventRenamed        EventKind = EventKind(uapi.RDMA_RENAME_EVENT)        // the device has another name; 6.12 doesn't report it
 	EventNetdevRenamed  EventKind = EventKind(uapi.RDMA_NETDEV_RENAME_EVENT) // the network interface has another name; 6.12 doesn't report it
 	EventPortState      EventKind = 0xff                                     // the state of a port has changed: the link is up or down
@@ -87,19 +87,21 @@ func decodeEvents(b []byte) ([]Event, error) {
 
 // WatchOptions configure a Watcher.
 type WatchOptions struct {
-	// Interval is how often the states of ports are compared, 0 for each second. See Watcher.
+	// Interval is the time between comparisons of the ports' states; 0 stands for a second.
+	// See Watcher.
 	Interval time.Duration
 }
 
 // A Watcher reports events of the devices and ports of a network namespace. Its methods are safe for
 // concurrent use.
 //
-// Since Linux 6.12 the kernel reports which devices come and go, and which network interfaces their
-// ports get and lose. The kernel reports that a link is up or down only to programs that have opened
-// the device. So the Watcher compares the states of all ports at each Interval, and when a network
-// interface has changed. It reports a change of an Ethernet link at once, and of an InfiniBand link
-// within the Interval, unless the link is up again by then. The ports of a new device count as down
-// before, those of a removed device as down now. This also works on older kernels.
+// Since Linux 6.12, the kernel reports when devices come and go, and when their ports get and
+// lose network interfaces. The kernel reports that a link is up or down only to programs that
+// have opened the device. So the Watcher compares the states of all ports at each Interval,
+// and when a network interface has changed. It reports a change of an Ethernet link at once,
+// and of an InfiniBand link within the Interval, unless the link is up again by then. The
+// ports of a new device count as down before it came, and those of a removed device as down
+// from then on. This also works on older kernels.
 type Watcher struct {
 	interval time.Duration
 	reports  chan report

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// A device is made, listed and removed.
+// A software device is added, listed and deleted.
 func Example() {
 	ctx := context.Background()
 	if err := rdmanl.AddLink(ctx, rdmanl.LinkOptions{Name: "rxe0", Type: "rxe", Netdev: "eth0"}); err != nil {
@@ -35,7 +35,7 @@ func Example() {
 	}
 }
 
-// Who uses a device?
+// The program lists the queue pairs of a device and their owners.
 func ExampleQPs() {
 	ctx := context.Background()
 	d, err := rdmanl.FindDevice(ctx, "mlx5_0")
@@ -54,7 +54,7 @@ func ExampleQPs() {
 	}
 }
 
-// Which links are up, and which go down?
+// The program lists the links that are up, and reports links that go down.
 func ExampleWatch() {
 	ctx := context.Background()
 	w, err := rdmanl.Watch(ctx, rdmanl.WatchOptions{})

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// From <linux/netlink.h>. Package unix has them for Linux only, and this file is tested
-// everywhere.
+// These constants are from <linux/netlink.h>. Package unix has them for Linux only, and this
+// file is tested everywhere.
 const (
 	headerSize = 16 // struct nlmsghdr
 	attrSize   = 4  // struct nlattr
@@ -190,7 +190,7 @@ func (d *decoder) need(has bool, format string, args ...any) {
 	}
 }
 
-// each calls see with the attributes in b, until one is wrong.
+// each calls see with the attributes in b, until an attribute is malformed.
 func (d *decoder) each(b []byte, see func(kind uint16, v []byte)) {
 	for len(b) > 0 && d.err == nil {
 		if len(b) < attrSize {
@@ -268,13 +268,20 @@ func decodeOne[T any](bodies [][]byte, decode func(d *decoder, b []byte) T) (T, 
 	return all[0], nil
 }
 
-// entries decodes the entries of a table in a message, if it has that table.
-func entries[T any](d *decoder, b []byte, table uint16, decode func(d *decoder, b []byte) T) []T {
-	var all []T
-	d.each(b, func(kind uint16, v []byte) {
-		if kind == table {
-			d.each(v, func(_ uint16, entry []byte) { all = append(all, decode(d, entry)) })
+// entries decodes the entries of a table in messages, as far as they have that table.
+func entries[T any](d *decoder, messages [][]byte, table uint16, decode func(d *decoder, b []byte) T) (all []T) {
+	each := func(see func(entry []byte)) {
+		for _, b := range messages {
+			d.each(b, func(kind uint16, v []byte) {
+				if kind == table {
+					d.each(v, func(_ uint16, entry []byte) { see(entry) })
+				}
+			})
 		}
-	})
+	}
+	n := 0
+	each(func([]byte) { n++ })
+	all = slices.Grow(all, n) // there may be thousands of large ones
+	each(func(entry []byte) { all = append(all, decode(d, entry)) })
 	return all
 }

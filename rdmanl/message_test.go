@@ -124,7 +124,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// deviceBody is what the kernel sends for a device.
+// deviceBody returns the kernel's message for a device.
 func deviceBody(more ...[]byte) []byte {
 	return bytes.Join(append([][]byte{
 		attribute(uapi.RDMA_NLDEV_ATTR_DEV_INDEX, 0, u32(3)),
@@ -178,18 +178,22 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// decoders are all that decode a message.
+// decoders are all functions that decode a message.
 var decoders = []func(d *decoder, b []byte) any{
 	func(d *decoder, b []byte) any { return decodeDevice(d, b) },
 	func(d *decoder, b []byte) any { return decodeLink(d, b) },
 	func(d *decoder, b []byte) any { return decodeSystem(d, b) },
-	func(d *decoder, b []byte) any { return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeQP) },
-	func(d *decoder, b []byte) any { return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeCQ) },
-	func(d *decoder, b []byte) any { return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeMR) },
-	func(d *decoder, b []byte) any { return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_QP, decodePD) },
-	func(d *decoder, b []byte) any { return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeSRQ) },
-	func(d *decoder, b []byte) any { return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeContext) },
-	func(d *decoder, b []byte) any { return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeCMID) },
+	func(d *decoder, b []byte) any { return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeQP) },
+	func(d *decoder, b []byte) any { return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeCQ) },
+	func(d *decoder, b []byte) any { return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeMR) },
+	func(d *decoder, b []byte) any { return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_QP, decodePD) },
+	func(d *decoder, b []byte) any { return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeSRQ) },
+	func(d *decoder, b []byte) any {
+		return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeContext)
+	},
+	func(d *decoder, b []byte) any {
+		return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeCMID)
+	},
 	func(d *decoder, b []byte) any { return decodeCounts(d, b) },
 	func(d *decoder, b []byte) any { return decodeRaw(d, b) },
 	func(d *decoder, b []byte) any { return decodeCounters(d, b) },
@@ -201,7 +205,7 @@ var decoders = []func(d *decoder, b []byte) any{
 	func(d *decoder, b []byte) any { return decodeEvent(d, b) },
 }
 
-// Whatever arrives, decoding it ends, and doesn't make more of it than it was.
+// Decoding ends for any bytes, and returns no more data than it received.
 func FuzzAnswer(f *testing.F) {
 	f.Add(message(nldev|1, 0, 0, deviceBody()))
 	f.Add(append(message(nldev|1, 2, 0, deviceBody(attribute(uapi.RDMA_NLDEV_ATTR_CAP_FLAGS, 0, u64(1)))), message(typeDone, 2, 0, u32(0))...))

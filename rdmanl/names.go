@@ -30,8 +30,8 @@ func bits(names []string, v uint64) []string {
 	return all
 }
 
-// The names below are those that rdma(8) prints, with the letters that it drops or doubles, so
-// that programs can read both.
+// The names below are those that rdma(8) prints, including its misspellings, so that programs
+// can read both.
 
 // DeviceCaps are the capabilities of a device, one in each bit.
 type DeviceCaps uint64
@@ -64,7 +64,8 @@ var portCaps = []string{
 	"SWITCH_POR_STATE_TABLE", "LINK_WIDTH_2X", "LINK_SPEED_HDR",
 }
 
-// A PollContext says where the kernel polls a CQ of its own (enum ib_poll_context).
+// A PollContext is the context in which the kernel polls a CQ of its own (enum
+// ib_poll_context).
 type PollContext uint8
 
 func (c PollContext) String() string {

@@ -16,7 +16,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A Detail says how much the kernel reports about objects.
+// A Detail selects how much the kernel reports about objects.
 type Detail uint8
 
 const (
@@ -70,8 +70,8 @@ func (o *Owner) Process() (pid uint32, ok bool) {
 	return 0, false
 }
 
-// A DriverAttr is a driver's own attribute of an object. It is a string, an int32, an int64, a
-// uint32 or a uint64.
+// A DriverAttr is a driver's own attribute of an object. Its value is a string, an int32, an
+// int64, a uint32 or a uint64.
 type DriverAttr struct {
 	Name  string // the driver's
 	Value any    // see above
@@ -150,7 +150,8 @@ func (d *decoder) store(to any, v []byte) {
 	}
 }
 
-// decodeDriver decodes the driver's values: each is a name, sometimes how to print it, and a value.
+// decodeDriver decodes the driver's attributes. Each has a name, sometimes a format to print,
+// and a value.
 func decodeDriver(d *decoder, b []byte) []DriverAttr {
 	var all []DriverAttr
 	var a DriverAttr
@@ -348,8 +349,8 @@ type CMID struct {
 	QPType    Optional[ib.QPType] // with QPN
 	State     Optional[CMState]   // the progress of the connection
 	PortSpace Optional[PortSpace] // of its addresses
-	// Source and Dest are the addresses. An address of InfiniBand's own is the GID, and the port
-	// is the last two bytes of the service ID.
+	// Source and Dest are the addresses. For a native InfiniBand address, the address is the
+	// GID, and the port is the last two bytes of the service ID.
 	Source, Dest Optional[netip.AddrPort]
 	Owner
 }
@@ -402,10 +403,7 @@ func tables[T any](ctx context.Context, op, object string, dev uint32, r *reques
 	bodies, err := ask(ctx, r)
 	if err == nil {
 		var d decoder
-		var all []T
-		for _, b := range bodies {
-			all = append(all, entries(&d, b, table, decode)...)
-		}
+		all := entries(&d, bodies, table, decode)
 		if err = d.err; err == nil {
 			return all, nil
 		}
@@ -442,7 +440,7 @@ func PDs(ctx context.Context, dev uint32, detail Detail) ([]PD, error) {
 	return objects(ctx, "PDs", uapi.RDMA_NLDEV_CMD_RES_PD_GET, uapi.RDMA_NLDEV_ATTR_RES_PD, dev, detail, decodePD)
 }
 
-// Contexts returns the processes that have opened a device, one Context for each time.
+// Contexts returns the processes that have opened a device, with a Context for each time.
 func Contexts(ctx context.Context, dev uint32, detail Detail) ([]Context, error) {
 	return objects(ctx, "contexts", uapi.RDMA_NLDEV_CMD_RES_CTX_GET, uapi.RDMA_NLDEV_ATTR_RES_CTX, dev, detail, decodeContext)
 }
@@ -457,7 +455,7 @@ func CMIDs(ctx context.Context, dev uint32, detail Detail) ([]CMID, error) {
 	return objects(ctx, "CM IDs", uapi.RDMA_NLDEV_CMD_RES_CM_ID_GET, uapi.RDMA_NLDEV_ATTR_RES_CM_ID, dev, detail, decodeCMID)
 }
 
-// A Count is how many objects of one kind exist on a device.
+// A Count is the number of objects of one kind on a device.
 type Count struct {
 	Name string           // "qp", "mr" and so on
 	Now  uint64           // at this moment
@@ -481,7 +479,7 @@ func decodeCount(d *decoder, b []byte) Count {
 }
 
 func decodeCounts(d *decoder, b []byte) []Count {
-	return entries(d, b, uapi.RDMA_NLDEV_ATTR_RES_SUMMARY, decodeCount)
+	return entries(d, [][]byte{b}, uapi.RDMA_NLDEV_ATTR_RES_SUMMARY, decodeCount)
 }
 
 // Counts returns how many objects of each kind exist on a device.
@@ -496,7 +494,7 @@ func Counts(ctx context.Context, dev uint32) ([]Count, error) {
 	return nil, opErr("count objects", onDevice(dev), explain(ctx, dev, err))
 }
 
-// A RawKind is a kind of object whose device's description a driver can return.
+// A RawKind is a kind of object that Raw takes.
 type RawKind uint8
 
 // The kinds of objects for Raw.
@@ -508,32 +506,61 @@ const (
 )
 
 var rawKinds = []struct {
-	name        string
-	command, id uint16
+	name               string
+	command, id, table uint16
 }{
-	RawQP:  {"QP", uapi.RDMA_NLDEV_CMD_RES_QP_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_LQPN},
-	RawCQ:  {"CQ", uapi.RDMA_NLDEV_CMD_RES_CQ_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_CQN},
-	RawMR:  {"MR", uapi.RDMA_NLDEV_CMD_RES_MR_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_MRN},
-	RawSRQ: {"SRQ", uapi.RDMA_NLDEV_CMD_RES_SRQ_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_SRQN},
+	RawQP:  {"QP", uapi.RDMA_NLDEV_CMD_RES_QP_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_LQPN, uapi.RDMA_NLDEV_ATTR_RES_QP},
+	RawCQ:  {"CQ", uapi.RDMA_NLDEV_CMD_RES_CQ_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_CQN, uapi.RDMA_NLDEV_ATTR_RES_CQ},
+	RawMR:  {"MR", uapi.RDMA_NLDEV_CMD_RES_MR_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_MRN, uapi.RDMA_NLDEV_ATTR_RES_MR},
+	RawSRQ: {"SRQ", uapi.RDMA_NLDEV_CMD_RES_SRQ_GET_RAW, uapi.RDMA_NLDEV_ATTR_RES_SRQN, uapi.RDMA_NLDEV_ATTR_RES_SRQ},
 }
 
 // Raw returns the device's own description of an object, such as a ConnectX's QP context. The ID is
-// that of the object, or the number of a QP. This needs CAP_NET_ADMIN and the driver's support.
+// that of the object, or the number of a QP. This needs CAP_NET_ADMIN and the driver's support. A QP in
+// RESET has no port, and the kernel returns nothing of it: the error is EAGAIN. Raws has it.
 func Raw(ctx context.Context, dev uint32, kind RawKind, id uint32) ([]byte, error) {
 	const op = "get the raw data of"
+	if int(kind) >= len(rawKinds) {
+		return nil, invalid(op, onDevice(dev), "there is no kind of object %d", kind)
+	}
+	k := rawKinds[kind]
+	object := fmt.Sprintf("%s %d %s", k.name, id, onDevice(dev))
+	ports := uint32(0)
+	if kind == RawQP {
+		// The kernel wants to know the QP's port, and refuses others with EAGAIN.
+		d, err := GetDevice(ctx, dev)
+		if err != nil {
+			return nil, opErr(op, object, err)
+		}
+		ports = d.Ports
+	}
+	for port := min(ports, 1); ; port++ {
+		r := get(k.command).device(dev).u32(k.id, id)
+		if port > 0 {
+			r.u32(uapi.RDMA_NLDEV_ATTR_PORT_INDEX, port)
+		}
+		bodies, err := ask(ctx, r)
+		if err == nil {
+			var raw []byte
+			if raw, err = decodeOne(bodies, decodeRaw); err == nil {
+				return raw, nil
+			}
+		}
+		if port >= ports || !errors.Is(err, syscall.EAGAIN) {
+			return nil, opErr(op, object, explain(ctx, dev, err))
+		}
+	}
+}
+
+// Raws returns what Raw returns, for all objects of one kind on a device. Each tells in the device's own
+// format which object it is.
+func Raws(ctx context.Context, dev uint32, kind RawKind) ([][]byte, error) {
+	const op = "get the raw data of all"
 	if int(kind) >= len(rawKinds) {
 		return nil, invalid(op, onDevice(dev), "%d is no kind of object", kind)
 	}
 	k := rawKinds[kind]
-	object := fmt.Sprintf("%s %d %s", k.name, id, onDevice(dev))
-	bodies, err := ask(ctx, get(k.command).device(dev).u32(k.id, id))
-	if err == nil {
-		var raw []byte
-		if raw, err = decodeOne(bodies, decodeRaw); err == nil {
-			return raw, nil
-		}
-	}
-	return nil, opErr(op, object, explain(ctx, dev, err))
+	return tables(ctx, op+" "+k.name+"s", onDevice(dev), dev, list(k.command).device(dev), k.table, decodeRaw)
 }
 
 func decodeRaw(d *decoder, b []byte) []byte {

@@ -20,7 +20,7 @@ func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 func address(b ...byte) []byte { return append(b, make([]byte, 128-len(b))...) }
 
-// optional compares Optionals by what they hold.
+// optional compares Optionals by their contents.
 var optional = cmp.Exporter(func(reflect.Type) bool { return true })
 
 func TestDecodeObjects(t *testing.T) {
@@ -76,14 +76,14 @@ func TestDecodeObjects(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var d decoder
 			message := deviceBody(attribute(c.table|attrNested, 0, attribute(c.table+1|attrNested, 0, c.entry)))
-			got := entries(&d, message, c.table, c.got)
+			got := entries(&d, [][]byte{message}, c.table, c.got)
 			if diff := cmp.Diff([]any{c.want}, got, optional); diff != "" || d.err != nil {
 				t.Errorf("%v (-want +got):\n%s", d.err, diff)
 			}
-			// Neither an empty entry nor one that is cut off is an object.
+			// An empty or truncated entry is not an object.
 			for _, bad := range [][]byte{nil, c.entry[:len(c.entry)-1], attribute(pid, 0, u32(1)), join(c.entry, attribute(pid, 0, u64(1))), join(c.entry, attribute(3, 60))} {
 				d = decoder{}
-				entries(&d, deviceBody(attribute(c.table, 0, attribute(c.table+1, 0, bad))), c.table, c.got)
+				entries(&d, [][]byte{deviceBody(attribute(c.table, 0, attribute(c.table+1, 0, bad)))}, c.table, c.got)
 				if !errors.Is(d.err, ErrAnswer) {
 					t.Errorf("% x: %v", bad, d.err)
 				}
@@ -136,6 +136,9 @@ func TestCounts(t *testing.T) {
 	if _, err := Raw(t.Context(), 0, 200, 1); !errors.Is(err, ErrInvalid) {
 		t.Errorf("raw data of nothing: %v", err)
 	}
+	if _, err := Raws(t.Context(), 0, 200); !errors.Is(err, ErrInvalid) {
+		t.Errorf("raw data of nothing: %v", err)
+	}
 }
 
 func TestComm(t *testing.T) {
@@ -173,5 +176,35 @@ func TestComm(t *testing.T) {
 	}
 	if pid, ok := this.Process(); !ok || pid != uint32(os.Getpid()) {
 		t.Errorf("this process is %d, %t", pid, ok)
+	}
+}
+
+// BenchmarkMany reads the kernel's answer about 5,000 queue pairs.
+func BenchmarkMany(b *testing.B) {
+	const qps, each, sequence = 5000, 200, 7 // in a message
+	var messages [][]byte
+	for first := uint32(0); first < qps; first += each {
+		var table []byte
+		for n := first; n < first+each; n++ {
+			table = append(table, attribute(uapi.RDMA_NLDEV_ATTR_RES_QP_ENTRY|attrNested, 0, join(
+				attribute(uapi.RDMA_NLDEV_ATTR_PORT_INDEX, 0, u32(1)), attribute(uapi.RDMA_NLDEV_ATTR_RES_LQPN, 0, u32(n)), attribute(uapi.RDMA_NLDEV_ATTR_RES_RQPN, 0, u32(n+1)),
+				attribute(uapi.RDMA_NLDEV_ATTR_RES_RQ_PSN, 0, u32(9)), attribute(uapi.RDMA_NLDEV_ATTR_RES_SQ_PSN, 0, u32(8)), attribute(uapi.RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, 0, u8(0)),
+				attribute(uapi.RDMA_NLDEV_ATTR_RES_TYPE, 0, u8(2)), attribute(uapi.RDMA_NLDEV_ATTR_RES_STATE, 0, u8(3)),
+				attribute(uapi.RDMA_NLDEV_ATTR_RES_PDN, 0, u32(5)), attribute(uapi.RDMA_NLDEV_ATTR_RES_PID, 0, u32(332))))...)
+		}
+		messages = append(messages, message(uapi.RDMA_NL_NLDEV<<10|uapi.RDMA_NLDEV_CMD_RES_QP_GET, 0, 0, deviceBody(attribute(uapi.RDMA_NLDEV_ATTR_RES_QP|attrNested, 0, table))))
+	}
+	for b.Loop() {
+		a := answer{sequence: sequence}
+		for _, m := range messages {
+			if done, err := a.add(m); done || err != nil {
+				b.Fatal(done, err)
+			}
+		}
+		var d decoder
+		all := entries(&d, a.bodies, uapi.RDMA_NLDEV_ATTR_RES_QP, decodeQP)
+		if len(all) != qps || d.err != nil {
+			b.Fatal(len(all), d.err)
+		}
 	}
 }

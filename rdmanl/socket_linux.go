@@ -47,8 +47,9 @@ func openFamily(family int) (*socket, error) {
 
 func (s *socket) close() error { return s.f.Close() }
 
-// join makes the socket receive the kernel's messages to a group. The socket needs an address:
-// without one, it has the kernel's, and the kernel doesn't send to itself.
+// join makes the socket receive the kernel's messages to a group. The socket needs an
+// address: without it, the socket has the kernel's address, and the kernel doesn't send to
+// itself.
 func (s *socket) join(group int) error {
 	c, err := s.f.SyscallConn()
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lateContext has ended, but the first time it denies that.
+// A lateContext has ended, but its first Err returns nil.
 type lateContext struct {
 	context.Context
 	asked bool
@@ -24,7 +24,7 @@ func (c *lateContext) Err() error {
 	return c.Context.Err()
 }
 
-// TestReceiveGoesOn: a receive whose context ends leaves nothing to the next one.
+// TestReceiveGoesOn: a receive whose context ends doesn't affect the next receive.
 func TestReceiveGoesOn(t *testing.T) {
 	// The kernel answers on this socket without an RDMA device.
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)

@@ -9,7 +9,7 @@ import (
 	"runtime"
 )
 
-// A socket doesn't exist here.
+// A socket is for Linux only.
 type socket struct{}
 
 var errSystem = fmt.Errorf("%w on %s", errors.ErrUnsupported, runtime.GOOS)

@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// A NetnsMode says how network namespaces share the system's devices.
+// A NetnsMode determines how network namespaces share the system's devices.
 type NetnsMode uint8
 
 const (
@@ -16,11 +16,11 @@ const (
 
 func (m NetnsMode) String() string { return named([]string{"exclusive", "shared"}, m) }
 
-// A System has the settings of the kernel's RDMA as a whole.
+// A System has the settings of the kernel's RDMA subsystem.
 type System struct {
 	Netns          Optional[NetnsMode] // how namespaces share devices
-	PrivilegedQKey Optional[bool]      // programs without privilege may use Q_Keys for privileged ones
-	Monitor        Optional[bool]      // Watch works
+	PrivilegedQKey Optional[bool]      // unprivileged programs may use privileged Q_Keys
+	Monitor        Optional[bool]      // the kernel reports events: see Watcher
 	CopyOnFork     Optional[bool]      // programs may fork without preparation
 }
 
@@ -41,7 +41,7 @@ func decodeSystem(d *decoder, b []byte) System {
 	return s
 }
 
-// GetSystem returns the settings of the kernel's RDMA as a whole.
+// GetSystem returns the settings of the kernel's RDMA subsystem.
 func GetSystem(ctx context.Context) (System, error) {
 	bodies, err := ask(ctx, get(uapi.RDMA_NLDEV_CMD_SYS_GET))
 	if err == nil {
@@ -66,8 +66,8 @@ func SetNetnsMode(ctx context.Context, mode NetnsMode) error {
 	return setSystem(ctx, "set network namespaces "+mode.String(), uapi.RDMA_NLDEV_SYS_ATTR_NETNS_MODE, uint8(mode))
 }
 
-// SetPrivilegedQKey sets whether programs without privilege may use Q_Keys for privileged ones.
-// Kernels since 6.7 have this.
+// SetPrivilegedQKey sets whether unprivileged programs may use privileged Q_Keys. Kernels
+// since 6.7 have this.
 func SetPrivilegedQKey(ctx context.Context, on bool) error {
 	return setSystem(ctx, "set privileged Q_Keys", uapi.RDMA_NLDEV_SYS_ATTR_PRIVILEGED_QKEY_MODE, boolean(on))
 }
