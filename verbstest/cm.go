@@ -91,7 +91,7 @@ func (n inPlace) OpenCM(string) (*os.File, error) {
 		return nil, err
 	}
 	return flag, raw.Control(func(fd uintptr) {
-		n.cm.channels[fd] = &eventChannel{flag: flag} // replaces a channel that the library has closed
+		n.cm.channels[fd] = &eventChannel{flag: flag} // replaces any channel that the library has closed
 	})
 }
 
@@ -533,15 +533,15 @@ func (m *manager) join(id *cmID, req *uapi.RdmaUcmJoinMcast) syscall.Errno {
 
 const multicastQPN = 0xffffff
 
-// seen returns a side's parameters as the other end sees them: the reads that one side wants to
-// issue are those that the other must allow.
+// seen returns a side's parameters as the other end sees them: the number of reads that one
+// side wants to issue is the number that the other must allow.
 func seen(p *uapi.RdmaUcmConnParam) uapi.RdmaUcmConnParam {
 	x := *p
 	x.InitiatorDepth, x.ResponderResources = p.ResponderResources, p.InitiatorDepth
 	return x
 }
 
-// fill fills in the peer's parameters.
+// fill sets the peer's parameters in an event.
 func (id *cmID) fill(e *uapi.RdmaUcmEventResp, data, serviceData uint8) {
 	if !id.datagrams() {
 		*e.Param.Conn() = id.theirs
@@ -577,7 +577,7 @@ func (id *cmID) accept(req *uapi.RdmaUcmAccept) syscall.Errno {
 	return syscall.EINVAL
 }
 
-// confirm is the last step of the asking side.
+// confirm takes the last step of the asking side.
 func (id *cmID) confirm() syscall.Errno {
 	id.state, id.peer.state = cmConnected, cmConnected
 	id.peer.event(uapi.RDMA_CM_EVENT_ESTABLISHED, 0, nil)
@@ -604,7 +604,7 @@ func (id *cmID) rejected(reason int32, fill func(*uapi.RdmaUcmEventResp)) {
 	}
 }
 
-// leave parts the ID from its peer.
+// leave ends the ID's tie to its peer.
 func (id *cmID) leave() {
 	if p := id.peer; p != nil {
 		p.peer, p.state = nil, cmOver
@@ -630,7 +630,7 @@ func (id *cmID) disconnect() syscall.Errno {
 
 func (m *manager) destroy(id *cmID) syscall.Errno {
 	if id.state == cmListening {
-		// Nobody will learn of the requests that were not taken.
+		// The requests that were not taken are lost with the listener.
 		for _, e := range id.ch.forget(id) {
 			if x := m.ids[e.Id]; x != nil && x != id {
 				m.destroy(x)

@@ -53,7 +53,7 @@ func TestConn(t *testing.T) {
 	check(t, <-served)
 }
 
-// The client is told why there is no connection.
+// The client gets the reason why there is no connection.
 func TestNoConn(t *testing.T) {
 	n := verbstest.New(t)
 	if _, err := rdmacm.Dial(t.Context(), "tcp", "192.0.2.1:7", nil); !errors.Is(err, rdmacm.ErrRejected) {
@@ -102,7 +102,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A connection's holder gets the error that its device is gone.
+// A connection whose device is removed ends with ErrDeviceRemoved.
 func TestConnRemove(t *testing.T) {
 	n := verbstest.New(t)
 	l := get(rdmacm.Listen(t.Context(), "tcp", "192.0.2.2:0", nil))(t)

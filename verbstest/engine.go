@@ -114,7 +114,7 @@ func (q *qp) reset() {
 	}
 }
 
-// stop forgets the attempts at the request at the head.
+// stop resets the count of attempts at the request at the head.
 func (q *qp) stop() {
 	if q.timer != nil {
 		q.timer.Stop()
@@ -272,7 +272,7 @@ func (q *qp) try(w *uapi.RxeSendWqe) verdict {
 	return v
 }
 
-// A lateWrite is a write that has not arrived yet, and of which its sender thinks that it never will.
+// A lateWrite is a write that arrives after its sender has seen it fail.
 type lateWrite struct {
 	from, to *qp
 	request  uapi.RxeSendWqe
@@ -309,7 +309,7 @@ func (q *qp) listens() bool {
 	return q.state == uapi.IB_QPS_RTR || q.state == uapi.IB_QPS_RTS || q.state == uapi.IB_QPS_SQD
 }
 
-// silence decides what follows an attempt without an answer.
+// silence returns the verdict on an attempt without an answer.
 func (q *qp) silence(lost bool) verdict {
 	q.silences++
 	timeout := verbs.AckTimeout(q.attr.Timeout).Duration()
@@ -324,7 +324,7 @@ func (q *qp) silence(lost bool) verdict {
 	return verdict{again: true, after: timeout}
 }
 
-// refused decides what follows an attempt for which there was no receive.
+// refused returns the verdict on an attempt for which there was no receive.
 func (q *qp) refused(timer time.Duration) verdict {
 	const forEver = 7
 	q.refusals++
@@ -334,7 +334,7 @@ func (q *qp) refused(timer time.Duration) verdict {
 	return verdict{again: true, after: timer}
 }
 
-// local appends the memory of l, a scatter/gather list of the queue pair's own.
+// local appends the memory of l, a local scatter/gather list of the queue pair.
 func (q *qp) local(to list, l []uapi.RxeSge, access uapi.IbUverbsAccessFlags) (list, bool) {
 	for i := range l {
 		b, ok := q.registered(l[i].Lkey, l[i].Addr, uint64(l[i].Length), access)

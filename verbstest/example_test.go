@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/verbstest"
 )
 
-// A server and its client, on two devices. The second message is lost each time that it is sent, so
-// the connection breaks. In a test, New is shorter than Open.
+// A server and its client, on two devices. The second message is lost in each attempt, so the
+// connection breaks. In a test, New is shorter than Open.
 func Example() {
 	n := must(verbstest.Open())
 	defer n.Close()

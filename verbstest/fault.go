@@ -43,17 +43,17 @@ func Lose() Fault { return Fault{kind: lose} }
 
 // NotReady makes the receiver report that it has no receive, even if it has one. The request is
 // retried at once, until the queue pair's RNRRetry is exhausted. It then fails with
-// WCRNRRetryExcErr. Only requests over RC that need a receive can be NotReady. Others are
-// executed.
+// WCRNRRetryExcErr. Only an RC request that needs a receive can be NotReady. Other requests
+// are executed.
 func NotReady() Fault { return Fault{kind: notReady} }
 
-// Hold makes the request wait, and the requests behind it in its queue pair. It is retried when
-// SetFault is called, and when another request is posted on the queue pair.
+// Hold makes the request wait, and with it the later requests of its queue pair. The request
+// is retried when SetFault is called, and when another request is posted on the queue pair.
 func Hold() Fault { return Fault{kind: hold} }
 
 // LoseAnswer executes the request, and loses the answer. With RC the request is tried again at once,
-// and the receiver, which knows it, only answers again. If all answers are lost, the request fails
-// with WCRetryExcErr, although it was carried out. UC and UD have no answers.
+// and the receiver, which recognizes it, only answers again. If all answers are lost, the
+// request fails with WCRetryExcErr, although it was carried out. UC and UD have no answers.
 func LoseAnswer() Fault { return Fault{kind: loseAnswer} }
 
 // Late makes an RDMA write over RC fail with WCRetryExcErr at once, and arrive later: when SetFault is

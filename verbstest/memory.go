@@ -11,9 +11,9 @@ import (
 )
 
 // Why the unsafe code of this file holds: the addresses are those that the library gives a
-// kernel. It keeps the memory behind them in its place, during a call or for as long as it is
-// registered, and the Network's lock keeps a region registered while it is used. Rings are
-// mappings of this package, and their indices are masked.
+// kernel. The library doesn't move or free the memory behind them during a call, or while the
+// memory is registered. The Network's lock keeps a region registered while it is used. Rings
+// are mappings of this package, and their indices are masked.
 
 // at returns the value at an address that the library gave its kernel.
 func at[T any](addr uint64) *T {
@@ -106,7 +106,7 @@ func (r *ring) consumer() uint32 { return atomic.LoadUint32(&r.buf.ConsumerIndex
 func (r *ring) producer() uint32 { return atomic.LoadUint32(&r.buf.ProducerIndex) & r.mask }
 func (r *ring) len() uint32      { return (r.producer() - r.consumer()) & r.mask }
 
-// head returns the oldest element. drop gives its place back to the producer.
+// head returns the oldest element. drop gives its slot back to the producer.
 func (r *ring) head() unsafe.Pointer { return r.elem(r.consumer()) }
 func (r *ring) drop()                { atomic.StoreUint32(&r.buf.ConsumerIndex, (r.consumer()+1)&r.mask) }
 
@@ -197,7 +197,7 @@ func in[T any](c *call, id uint16) (v T) {
 	return v
 }
 
-// out writes an output, as much of it as there is room for.
+// out writes as much of an output as fits.
 func out[T any](c *call, id uint16, v T) {
 	if a := c.attr(id); a != nil {
 		copy(memory(a.Data, int(a.Len)), bytesOf(&v))

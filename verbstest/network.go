@@ -110,8 +110,8 @@ func Open(addrs ...netip.Addr) (*Network, error) {
 // patience is how long Close waits for objects that are closed in the background, as by package rsocket.
 const patience = 30 * time.Second
 
-// Close brings the machine's devices back. It returns an error that says what was left open: a
-// device, or an ID of the connection manager.
+// Close restores the machine's devices. It returns an error that lists the devices and IDs of
+// the connection manager that were left open.
 func (n *Network) Close() error {
 	if n == nil {
 		return nil
@@ -168,7 +168,11 @@ func (n *Network) Device(i int) *Device { return n.devices[i] }
 func (d *Device) Name() string { return fmt.Sprintf("vt%d", d.number) }
 
 // Addr returns the device's address.
-func (d *Device) Addr() netip.Addr { return d.addr }
+func (d *Device) Addr() netip.Addr {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	return d.addr
+}
 
 // guid returns the node GUID, that of the interface with the MAC address 02:00:00:76:74:NN.
 func (d *Device) guid() [8]byte { return [8]byte{0, 0, 0, 0xff, 0xfe, 0x76, 0x74, byte(d.number)} }
@@ -204,7 +208,7 @@ func (d *Device) describe() error {
 	return nil
 }
 
-// inPlace is the Network as the library sees it.
+// inPlace is the Network in the kernel's place, as the library sees it.
 type inPlace struct{ *Network }
 
 func (n inPlace) Root() string { return n.root }
@@ -246,7 +250,22 @@ func (d *Device) SetPort(up bool) {
 	}
 }
 
-// Remove removes the device, as if it was unplugged. It can't be opened again.
+// SetAddr gives the device another address, as if its network interface had got it in place of the old one.
+// Packets to the old one are lost from then on.
+func (d *Device) SetAddr(addr netip.Addr) {
+	d.net.mu.Lock()
+	defer d.net.mu.Unlock()
+	if d.gone {
+		return
+	}
+	d.addr = addr.Unmap()
+	d.gids[1] = addr.As16()
+	for _, f := range d.files {
+		f.event(uapi.IB_EVENT_GID_CHANGE, 1)
+	}
+}
+
+// Remove removes the device, as if it were unplugged. It can't be opened again.
 func (d *Device) Remove() {
 	n := d.net
 	n.mu.Lock()
@@ -256,7 +275,7 @@ func (d *Device) Remove() {
 	}
 	d.gone = true
 	for _, name := range []string{fmt.Sprintf("dev/infiniband/uverbs%d", d.number), fmt.Sprintf("sys/class/infiniband_verbs/uverbs%d", d.number), "sys/class/infiniband/" + d.Name()} {
-		os.RemoveAll(filepath.Join(n.root, name)) // one that stays can't be opened
+		os.RemoveAll(filepath.Join(n.root, name)) // a device that stays can't be opened
 	}
 	for _, f := range d.files {
 		f.event(uapi.IB_EVENT_DEVICE_FATAL, 0)

@@ -28,7 +28,7 @@ func newFlag() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "rdma_cm"), nil
 }
 
-// raise fails when the library has closed the file. lower takes the file's descriptor.
+// raise makes the file readable. It fails when the library has closed the file.
 func raise(f *os.File) { f.Write(binary.NativeEndian.AppendUint64(nil, 1)) }
 func lower(fd uintptr) { unix.Read(int(fd), make([]byte, 8)) }
 

@@ -648,7 +648,7 @@ func (f *file) destroy(h uint32) syscall.Errno {
 	return 0
 }
 
-// add appends a completion, and reports it if somebody waits for it.
+// add appends a completion, and signals an armed channel.
 func (x *cq) add(wc *uapi.IbUverbsWc, urgent bool) {
 	if !x.ring.put(wc) {
 		if !x.full {

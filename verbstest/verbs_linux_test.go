@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
@@ -136,8 +137,8 @@ func TestRC(t *testing.T) {
 	}
 }
 
-// A goroutine sleeps until the other end's message comes, and buffers pass between both as the
-// race detector wants it.
+// A goroutine sleeps until the other end's message arrives. Both pass buffers to each other
+// without a race that the detector reports.
 func TestPollWait(t *testing.T) {
 	a, b := pair(t, verbstest.New(t), verbs.ConnectOptions{Access: remoteAccess})
 	const rounds = 100
@@ -180,7 +181,7 @@ func TestUD(t *testing.T) {
 	a, b := newEnd(t, n.Device(0), verbs.UD, nil), newEnd(t, n.Device(1), verbs.UD, nil)
 	ah := get(a.pd.CreateAH(verbs.AHAttr{IsGlobal: true, DGID: b.me.GID, SGIDIndex: 1, Port: 1, HopLimit: 9}))(t)
 	to := verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, AH: ah, RemoteQPN: b.qp.Num(), RemoteQKey: b.me.QKey, Inline: []byte("datagram")}
-	a.send(t, to) // nobody waits
+	a.send(t, to) // no goroutine waits
 	a.wait(t, 1, verbs.WCSuccess)
 	b.recv(t, 2, 0, 100)
 	a.send(t, to)
@@ -189,7 +190,7 @@ func TestUD(t *testing.T) {
 	if got := string(b.mr.Bytes()[verbs.GRHLen:wc.ByteLen]); got != "datagram" || wc.SrcQP != a.qp.Num() {
 		t.Errorf("%q, %+v", got, wc)
 	}
-	// The header tells the way back.
+	// The header has the path back.
 	back := get(b.pd.CreateAHFromWC(&wc, b.mr.Bytes(), 1))(t)
 	a.recv(t, 3, 0, 100)
 	b.send(t, verbs.SendWR{WRID: 4, Opcode: verbs.OpSend, AH: back, RemoteQPN: wc.SrcQP, RemoteQKey: a.me.QKey})
@@ -414,8 +415,8 @@ func TestRemove(t *testing.T) {
 	b.wait(t, 1, verbs.WCRetryExcErr)
 }
 
-// Data without an operation is refused. A write of no bytes is not: it delivers an immediate, or shows that the peer
-// is there.
+// Data without an operation is refused. A write of no bytes is not refused: it delivers an
+// immediate, or probes the peer.
 func TestNoOpcode(t *testing.T) {
 	a, b := pair(t, verbstest.New(t), quick)
 	for _, wr := range []verbs.SendWR{{Inline: []byte{1}}, {SGL: []verbs.SGE{a.mr.SGE(0, 8)}}} {
@@ -517,4 +518,26 @@ func TestRefusal(t *testing.T) {
 	if _, err := e.qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend}); !errors.Is(err, syscall.EIO) {
 		t.Errorf("post_send is refused: %v", err)
 	}
+}
+
+func TestSetAddr(t *testing.T) {
+	n := verbstest.New(t)
+	a, b := pair(t, n, quick)
+	addr := netip.AddrFrom4([4]byte{192, 0, 2, 77})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events := b.dev.Events(ctx)
+	n.Device(1).SetAddr(addr)
+	for e, err := range events {
+		check(t, err)
+		if e.Type != verbs.EventGIDChange || e.Port != 1 {
+			t.Errorf("event %+v", e)
+		}
+		break
+	}
+	if g, err := b.dev.FindGID(verbs.GIDSelector{Port: 1}); err != nil || g.GID.Addr().Unmap() != addr || n.Device(1).Addr() != addr {
+		t.Errorf("GID %v, %v; address %v", g, err, n.Device(1).Addr())
+	}
+	a.send(t, verbs.SendWR{WRID: 1, Opcode: verbs.OpRDMAWrite, Inline: []byte{1}, Remote: b.mr.Remote()}) // to the old one
+	a.wait(t, 1, verbs.WCRetryExcErr)
 }
