@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -62,6 +63,7 @@ type part struct {
 	b      *Batch
 	op     op
 	class  class
+	index  int // in the batch; -1 for the notification
 	local  Piece
 	remote Remote
 	n      int // bytes
@@ -137,6 +139,9 @@ func (b *Batch) Wait(ctx context.Context) error {
 	if done == nil {
 		return invalid("Wait for a batch that was never started")
 	}
+	if err, over := b.look(); over {
+		return err
+	}
 	for {
 		if err, over := b.result(); over {
 			return err
@@ -147,6 +152,27 @@ func (b *Batch) Wait(ctx context.Context) error {
 			return b.pending(ctx.Err())
 		}
 	}
+}
+
+// looks is how often a goroutine that waits looks for completions before it sleeps, where the rails' goroutines
+// don't sleep either. It takes some microseconds.
+const looks = 50
+
+// look looks for the end of the batch for a moment, if Options.Spin says that sleeping takes too long.
+func (b *Batch) look() (err error, over bool) {
+	b.mu.Lock()
+	s, spin := b.s, b.running && b.s.p.e.o.Spin > 0
+	b.mu.Unlock()
+	for i := 0; spin && i < looks; i++ {
+		for _, r := range s.p.e.rails {
+			r.help()
+		}
+		if err, over = b.result(); over {
+			break
+		}
+		runtime.Gosched()
+	}
+	return err, over
 }
 
 // result returns the error of a batch that is over, and leaves the token of Done.
@@ -252,7 +278,7 @@ func (p *Peer) prepare(b *Batch) error {
 			b.err = fmt.Errorf("xfer: %v, operation %d of a batch: %w", q.op, i, err)
 			return b.err
 		}
-		q.b, q.att, q.handed, q.next = b, nil, 0, nil
+		q.b, q.index, q.att, q.handed, q.next = b, i, nil, 0, nil
 		switch q.class = bulk; {
 		case q.op == opFetchAdd || q.op == opCompareSwap:
 			q.class = atomics
@@ -262,7 +288,7 @@ func (p *Peer) prepare(b *Batch) error {
 		b.total += int64(q.n)
 	}
 	b.note.number = 0
-	b.note.b, b.note.next, b.note.class = b, nil, small
+	b.note.b, b.note.index, b.note.next, b.note.class = b, -1, nil, small
 	b.running, b.s = true, &p.scheduler
 	return nil
 }

@@ -3,12 +3,14 @@ package xfer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
 	"github.com/goverbs/goverbs/verbstest"
 )
 
@@ -22,7 +24,7 @@ type rude struct {
 var rudeID = engineID{1}
 
 func rudeHello(liveness int64) *message {
-	return &message{Kind: hello, Version: version, Engine: rudeID[:], Rails: []railInfo{{"x", true, true}}, Notifications: 8, Liveness: liveness}
+	return &message{Kind: hello, Version: version, Engine: rudeID[:], Rails: []railInfo{{"x", true, true, []string{"rc"}}}, Notifications: 8, Liveness: liveness}
 }
 
 func meetRude(t *testing.T, e *Engine, liveness int64) (*Peer, rude) {
@@ -33,7 +35,7 @@ func meetRude(t *testing.T, e *Engine, liveness int64) (*Peer, rude) {
 	r := rude{t, theirs}
 	met := make(chan *Peer)
 	go func() {
-		p, err := e.meet(context.Background(), ours, "")
+		p, err := e.meet(context.Background(), ours, "", nil)
 		if err != nil {
 			t.Error(err)
 		}
@@ -178,6 +180,102 @@ func TestCloseMemoryAtOnce(t *testing.T) {
 	if took := time.Since(began); took > rdmatest.Patience { // a second for each grant
 		t.Errorf("it took %v", took)
 	}
+	rdmatest.Check(t, p.Close())
+}
+
+// A peer that doesn't answer costs the first Revoke its grace, and not each.
+func TestRevokeManyAtSilentPeer(t *testing.T) {
+	e, g := rudeEngine(t, Options{Liveness: time.Hour})
+	p, r := meetRude(t, e, 0)
+	var grants []*Grant
+	for range 200 {
+		grants = append(grants, rdmatest.Must(g.piece.Grant(GrantOptions{Access: Read}))(t))
+		rdmatest.Check(t, r.say(grants[len(grants)-1].request()))
+		if a := r.hear(); a.Length != 4096 {
+			t.Fatalf("attached: %+v", a)
+		}
+	}
+	began := time.Now()
+	for _, g := range grants {
+		rdmatest.Check(t, g.Revoke(t.Context()))
+		if len(g.uses) != 0 {
+			t.Error("the grant is in use after Revoke")
+		}
+	}
+	if took := time.Since(began); took > rdmatest.Patience { // a second for each
+		t.Errorf("it took %v", took)
+	}
+	rdmatest.Check(t, p.Close())
+}
+
+// A peer that says again and again that a rail is back doesn't set the rate of attempts to connect.
+func TestRateOfAttempts(t *testing.T) {
+	e, _ := rudeEngine(t, Options{Liveness: time.Hour})
+	p, r := meetRude(t, e, 0)
+	began := time.Now()
+	rdmatest.Check(t, p.Do(t.Context(), new(Batch)))
+	const attempts = 100 // of two rails' two lanes
+	for n := 0; n < 4*attempts; {
+		m := r.hear()
+		if m.Kind != openLink {
+			continue
+		}
+		n++
+		rdmatest.Check(t, r.say(&message{Kind: answer, ID: m.ID, Text: "no"}))
+		for range 3 {
+			rdmatest.Check(t, r.say(&message{Kind: railUp, Up: true}))
+		}
+	}
+	if took, least := time.Since(began), (attempts-1)*newsPause/2; took < least {
+		t.Errorf("%d attempts of each lane took %v, less than %v", attempts, took, least)
+	}
+	rdmatest.Check(t, p.Close())
+}
+
+// A port goes down while a link is being proven, which is not told to the link. It doesn't count as up.
+func TestDownWhileConnecting(t *testing.T) {
+	e, _ := rudeEngine(t, Options{Liveness: time.Hour})
+	fake := *overRC
+	fake.initiator = func(k *link) (initiator, error) {
+		return fakeInitiator(func(wrs []verbs.SendWR) (int, error) {
+			k.lane.rail.up.Store(false)
+			go k.complete([]verbs.WC{{WRID: wrs[0].WRID}})
+			return 1, nil
+		}), nil
+	}
+	for _, r := range e.rails {
+		r.transports = []*transport{&fake}
+	}
+	p, r := meetRude(t, e, 0)
+	rdmatest.Check(t, p.Do(t.Context(), new(Batch)))
+	go func() {
+		for {
+			m, err := readMessage(r)
+			if err != nil {
+				return
+			}
+			a := &message{Kind: answer, ID: m.ID}
+			if m.Kind == openLink {
+				a.Token, a.Address, a.Keys = rudeID[:8], 4096, []uint32{1}
+			}
+			if m.ID != 0 {
+				r.say(a)
+			}
+		}
+	}()
+	rdmatest.Until(t, func() string {
+		links := uint64(0)
+		for _, l := range p.Stats().Lanes {
+			links += l.Links
+			if l.Up || l.Error != errDown.Error() {
+				return fmt.Sprintf("the port is down: %+v", l)
+			}
+		}
+		if links == 0 {
+			return "no link was proven"
+		}
+		return ""
+	})
 	rdmatest.Check(t, p.Close())
 }
 

@@ -102,9 +102,20 @@
 // queue pair closed, which costs it some milliseconds. Grants that expire, and the grants of
 // memory that is closed, are revoked in the same way.
 //
+// # Transports
+//
+// A rail reaches rails of the same transport: RC queue pairs over InfiniBand and RoCE, SRD of EFA, iWARP
+// through the connection manager and, between mlx5 devices, DC from [Options.ManyPeers] peers on. iWARP and
+// EFA need an import of their providers:
+//
+//	import _ "github.com/goverbs/goverbs/provider/efa"
+//
+// What this page promises holds over each. Where a transport lets requests overtake each other, or
+// completes a write before the peer has it, the fences that come before a notification make up for it.
+// Atomic operations are for RC and DC.
+//
 // # When not to use it
 //
-// For messages, use package rdmacm or rsocket. xfer runs on devices with reliable connections that
-// are made without a connection manager: InfiniBand and RoCE, on mlx5 and rxe. It leaves out
-// others, and says so: see [Engine.LeftOut].
+// For messages, use package rdmacm or rsocket. Devices that xfer can't use it leaves out, and says why:
+// see [Engine.LeftOut].
 package xfer

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -36,7 +37,10 @@ type Engine struct {
 	grants    map[uint64]*Grant
 	lastGrant uint64
 	peers     map[*Peer]bool
-	places    int // that peers have, which have dialed: see MaxPeers
+	tokens    map[token]*Peer      // those that have dialed
+	lost      map[string][]earlier // by the address that was dialed
+	places    int                  // that peers have, which have dialed: see MaxPeers
+	users     int                  // peers that have lanes
 	listeners map[*Listener]bool
 	closing   sync.Mutex // held by Close
 
@@ -67,7 +71,7 @@ func Open(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		o: o, started: time.Now(), memories: make(map[*Memory]bool), grants: make(map[uint64]*Grant),
-		peers: make(map[*Peer]bool), listeners: make(map[*Listener]bool),
+		peers: make(map[*Peer]bool), tokens: make(map[token]*Peer), lost: make(map[string][]earlier), listeners: make(map[*Listener]bool),
 	}
 	e.now = e.timeNow
 	rand.Read(e.id[:])
@@ -96,7 +100,7 @@ func (e *Engine) openRails() error {
 	}
 	found := make(map[string]bool)
 	for _, info := range infos {
-		if e.o.Devices != nil && !slices.ContainsFunc(e.o.Devices, func(s string) bool { return s == info.Name() || strings.HasPrefix(s, info.Name()+"/") }) {
+		if len(e.o.Devices) > 0 && !slices.ContainsFunc(e.o.Devices, func(s string) bool { return s == info.Name() || strings.HasPrefix(s, info.Name()+"/") }) {
 			continue
 		}
 		e.openDevice(info, found)
@@ -108,7 +112,11 @@ func (e *Engine) openRails() error {
 		}
 	}
 	if len(reasons) == 0 && len(e.rails) == 0 {
-		reasons = append(reasons, fmt.Errorf("xfer: open: %w", verbs.ErrNoDevice))
+		err := verbs.ErrNoDevice
+		if len(e.leftOut) == 0 {
+			err = operr.Hinted(err, "ibv doctor finds out why there is none")
+		}
+		reasons = append(reasons, fmt.Errorf("xfer: open: %w", err))
 		for _, l := range e.leftOut {
 			reasons = append(reasons, errors.New(l.String()))
 		}
@@ -134,10 +142,6 @@ func (e *Engine) openDevice(info *verbs.DeviceInfo, found map[string]bool) {
 		leave(0, err)
 		return
 	}
-	if info.Transport() != verbs.TransportIB {
-		leave(0, fmt.Errorf("%w: %v devices have no queue pairs that connect without a connection manager", verbs.ErrNotSupported, info.Transport()))
-		return
-	}
 	ports, err := portsOf(info)
 	if err != nil {
 		leave(0, err)
@@ -145,7 +149,7 @@ func (e *Engine) openDevice(info *verbs.DeviceInfo, found map[string]bool) {
 	}
 	for port := 1; port <= ports; port++ {
 		name := fmt.Sprintf("%s/%d", info.Name(), port)
-		asked := e.o.Devices == nil || slices.Contains(e.o.Devices, info.Name()) || slices.Contains(e.o.Devices, name)
+		asked := len(e.o.Devices) == 0 || slices.Contains(e.o.Devices, info.Name()) || slices.Contains(e.o.Devices, name)
 		if !asked {
 			continue
 		}
@@ -275,6 +279,20 @@ func (e *Engine) admit(p *Peer) error {
 	return nil
 }
 
+// many reports whether links share queue pairs, where they can.
+func (e *Engine) many() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.o.ManyPeers > 0 && e.users >= e.o.ManyPeers
+}
+
+// use counts peers that have lanes.
+func (e *Engine) use(n int) {
+	e.mu.Lock()
+	e.users += n
+	e.mu.Unlock()
+}
+
 // leavePlace takes back what admit gave.
 func (e *Engine) leavePlace(p *Peer) {
 	if p.dialed == "" {
@@ -292,12 +310,18 @@ func (e *Engine) addPeer(p *Peer) bool {
 		return false
 	}
 	e.peers[p] = true
+	if p.dialed == "" {
+		e.tokens[p.token] = p
+	}
 	return true
 }
 
 func (e *Engine) dropPeer(p *Peer) {
 	e.mu.Lock()
 	delete(e.peers, p)
+	if p.dialed == "" {
+		delete(e.tokens, p.token)
+	}
 	e.mu.Unlock()
 }
 
@@ -347,7 +371,8 @@ func (e *Engine) Listen(ctx context.Context, addr string) (*Listener, error) {
 	return l, nil
 }
 
-// Addr returns the address that peers dial.
+// Addr returns the address on which it listens, with the port that the system has chosen for ":0". Peers dial
+// it, unless it listens on all addresses of the machine.
 func (l *Listener) Addr() net.Addr { return l.l.Addr() }
 
 // Close stops listening. The peers stay.

@@ -42,6 +42,9 @@ func (e *Error) Error() string {
 	if e.Rail != "" {
 		s += ", rail " + e.Rail
 	}
+	if e.Vendor != 0 {
+		s += fmt.Sprintf(", vendor syndrome %#x", e.Vendor)
+	}
 	return s + ": " + e.Err.Error()
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -89,6 +90,79 @@ func TestFlap(t *testing.T) {
 	}
 }
 
+// A rail that comes back is connected again at once, at either end: when the port is up and, if that was too
+// early, when it has an address. Nothing waits for the end of a pause.
+func TestReturnWithoutPauses(t *testing.T) {
+	xfer.OnlyNews(t)
+	m := twoEngines(t, 2, quick)
+	m.allUp(t)
+	// until waits until the lanes of a rail are connected to a rail of the peer's, or not at all, and the others
+	// to their own.
+	until := func(what, rail, theirs string) {
+		t.Helper()
+		want := map[string]string{"vt0/1": "vt2/1", "vt1/1": "vt3/1"}
+		want[rail] = theirs
+		eventually(t, what, func() bool {
+			return !slices.ContainsFunc(m.peer.Stats().Lanes, func(l xfer.LaneStats) bool { return l.Theirs != want[l.Rail] })
+		})
+	}
+	for i := range 4 {
+		d := m.net.Device(i)
+		rail, theirs := []string{"vt0/1", "vt1/1"}[i%2], []string{"vt2/1", "vt3/1"}[i%2]
+		d.SetPort(false)
+		until("the port is down", rail, "")
+		d.SetPort(true)
+		until("the port is up", rail, theirs)
+
+		m.net.SetFault(func(r verbstest.Request) verbstest.Fault {
+			if r.Device == d.Name() || r.To == d.Name() {
+				return verbstest.Lose()
+			}
+			return verbstest.Fault{}
+		})
+		d.SetPort(false)
+		until("the port is down again", rail, "")
+		d.SetPort(true)
+		eventually(t, "the rail's lanes have tried in vain", func() bool {
+			return !slices.ContainsFunc(m.peer.Stats().Lanes, func(l xfer.LaneStats) bool {
+				return l.Rail == rail && !strings.Contains(l.Error, verbs.WCRetryExcErr.String())
+			})
+		})
+		m.net.SetFault(nil)
+		d.SetAddr(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}))
+		until("the port has an address", rail, theirs)
+	}
+	// A lane that is connected to another rail of the peer's goes back.
+	m.net.Device(2).SetPort(false)
+	until("the peer's port is down", "vt0/1", "")
+	m.net.Device(0).SetPort(false)
+	eventually(t, "the port is down, too", func() bool { return !m.a.Stats().Rails[0].Up })
+	m.net.Device(0).SetPort(true)
+	until("the peer's port is still down", "vt0/1", "vt3/1")
+	m.net.Device(2).SetPort(true)
+	until("all ports are up", "vt0/1", "vt2/1")
+}
+
+// When both ends of a cable come up, one after the other, the lane waits for the second end.
+func TestBothEndsReturn(t *testing.T) {
+	xfer.OnlyPreferred(t)
+	m := twoEngines(t, 2, quick)
+	m.allUp(t)
+	ours := func(is func(l xfer.LaneStats) bool) bool {
+		return !slices.ContainsFunc(m.peer.Stats().Lanes, func(l xfer.LaneStats) bool { return l.Rail == "vt0/1" && !is(l) })
+	}
+	for _, i := range []int{2, 0} {
+		m.net.Device(i).SetPort(false)
+	}
+	eventually(t, "both ports are down", func() bool { return ours(func(l xfer.LaneStats) bool { return l.Error == "the port is down" }) })
+	m.net.Device(0).SetPort(true)
+	eventually(t, "the lanes wait for the other end", func() bool {
+		return ours(func(l xfer.LaneStats) bool { return l.Error == "the peer's rail is down" })
+	})
+	m.net.Device(2).SetPort(true)
+	eventually(t, "all lanes are connected", func() bool { return ours(func(l xfer.LaneStats) bool { return l.Theirs == "vt2/1" }) })
+}
+
 // Without any rail, operations wait, and fail after a time with an error that says why. They succeed
 // again when a rail is back.
 func TestNoRail(t *testing.T) {
@@ -113,6 +187,63 @@ func TestNoRail(t *testing.T) {
 	rdmatest.Check(t, m.peer.Do(ctx, &b))
 	if n := rdmatest.Must(m.b.Notified(ctx))(t); n.Tag != 3 {
 		t.Errorf("notification %d", n.Tag)
+	}
+}
+
+// A rail gets another address. Links to the old one are lost, and the next ones go to the new one, on
+// either side.
+func TestNewAddress(t *testing.T) {
+	m := twoEngines(t, 1, quick)
+	mine, theirs := memory(t, m.a, 50_000, 1), memory(t, m.b, 50_000, 2)
+	remote := grant(t, theirs.All(), xfer.Write).Remote()
+	ctx := patient(t)
+	m.allUp(t)
+	for i := range byte(4) {
+		d := m.net.Device(int(i % 2))
+		d.SetAddr(netip.AddrFrom4([4]byte{192, 0, 2, 100 + i}))
+		fill(mine.Bytes(), i)
+		rdmatest.Check(t, m.peer.Write(ctx, remote, mine.All()))
+		d.SetPort(false) // so that there are new links
+		d.SetPort(true)
+		rdmatest.Check(t, m.peer.Write(ctx, remote, mine.All()))
+		if !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
+			t.Error("wrong bytes")
+		}
+		m.allUp(t)
+	}
+}
+
+// Engines with different numbers of rails use all of them, whoever has more.
+func TestUnequalRails(t *testing.T) {
+	for _, rails := range [][2]int{{1, 3}, {3, 1}, {2, 3}} {
+		var addrs []netip.Addr
+		for i := range byte(rails[0] + rails[1]) {
+			addrs = append(addrs, netip.AddrFrom4([4]byte{192, 0, 2, 1 + i}))
+		}
+		m := &machines{net: verbstest.New(t, addrs...)}
+		m.a, m.b = m.engine(t, 0, rails[0], quick), m.engine(t, rails[0], rails[1], quick)
+		m.l = rdmatest.Must(m.b.Listen(t.Context(), "127.0.0.1:0"))(t)
+		m.peer = rdmatest.Must(m.a.Dial(t.Context(), m.l.Addr().String()))(t)
+		mine, theirs := memory(t, m.a, 200_000, 1), memory(t, m.b, 200_000, 2)
+		m.allUp(t)
+		var b xfer.Batch
+		b.Write(grant(t, theirs.All(), xfer.Write).Remote(), mine.All())
+		b.Notify(1)
+		rdmatest.Check(t, m.peer.Do(patient(t), &b))
+		rdmatest.Must(m.b.Notified(patient(t)))(t)
+		if !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
+			t.Errorf("%d rails to %d: wrong bytes", rails[0], rails[1])
+		}
+		ours, others := make(map[string]bool), make(map[string]bool)
+		for _, l := range m.peer.Stats().Lanes {
+			if l.Class == "bulk" && l.Written > 0 {
+				ours[l.Rail], others[l.Theirs] = true, true
+			}
+		}
+		if len(ours) != rails[0] || len(others) != rails[1] {
+			t.Errorf("%d rails to %d: %v carry bytes to %v", rails[0], rails[1], ours, others)
+		}
+		rdmatest.Check(t, errors.Join(m.a.Close(), m.b.Close(), m.net.Close()))
 	}
 }
 
@@ -410,9 +541,9 @@ func TestRemoved(t *testing.T) {
 		m.allUp(t)
 		rdmatest.Check(t, m.peer.Write(ctx, g.Remote(), mine.All()))
 		m.net.Device(i).Remove()
+		more := memory(t, m.a, 5000, 3) // perhaps before the engine knows
 		fill(mine.Bytes(), 5)
 		rdmatest.Check(t, m.peer.Write(ctx, g.Remote(), mine.All()))
-		more := memory(t, m.a, 5000, 3)
 		rdmatest.Check(t, m.peer.Write(ctx, grant(t, theirs.All(), xfer.Write).Remote().Slice(0, 5000), more.All()))
 		if !bytes.Equal(theirs.Bytes()[5000:], mine.Bytes()[5000:]) {
 			t.Error("wrong bytes")

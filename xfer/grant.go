@@ -138,15 +138,30 @@ func (g *Grant) Revoke(ctx context.Context) error {
 	return nil
 }
 
-// ask asks peers to stop, and waits until they have.
+// ask asks peers to stop, and waits until they have. It doesn't wait for those that were asked before, about
+// another grant, and have not answered in time: they would cost each Revoke its grace.
 func (g *Grant) ask(ctx context.Context, peers []*Peer) {
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	var all sync.WaitGroup
 	for _, p := range peers {
+		answered := make(chan struct{})
+		wait := !p.late.Load()
+		go func() {
+			defer close(answered)
+			if _, err := p.call(p.ctx, &message{Kind: revoke, Grant: g.id}); err == nil {
+				p.late.Store(false)
+			}
+		}()
+		if !wait {
+			continue
+		}
 		all.Go(func() {
-			if _, err := p.call(ctx, &message{Kind: revoke, Grant: g.id}); err != nil {
-				g.e.o.Log.Info("xfer: a peer didn't stop in time", "peer", p.Addr(), "grant", g.id, "err", err)
+			select {
+			case <-answered:
+			case <-ctx.Done():
+				p.late.Store(true)
+				g.e.o.Log.Info("xfer: a peer didn't stop in time", "peer", p.Addr(), "grant", g.id)
 			}
 		})
 	}
@@ -233,8 +248,8 @@ func (g *Grant) register(d *domain) ([]*verbs.MR, error) {
 		if g.o.Access&Atomic != 0 && i == g.e.atomic {
 			access |= verbs.AccessRemoteAtomic | verbs.AccessLocalWrite
 		}
-		mr, err := pd.RegMR(g.piece.Bytes(), verbs.MROptions{Access: access})
-		if err != nil && !g.e.rails[i].lost() {
+		mr, err := g.piece.mem.registerOn(pd, g.piece.off, g.piece.n, access)
+		if err != nil && !g.e.rails[i].lostBy(err) {
 			for _, mr := range mrs {
 				mr.Close()
 			}
@@ -247,13 +262,18 @@ func (g *Grant) register(d *domain) ([]*verbs.MR, error) {
 
 // A domain has a protection domain on each rail, for the queue pairs of a peer and for what it was
 // granted. With SharedKeys, all peers have one.
-type domain struct{ pds []*verbs.PD }
+type domain struct {
+	pds []*verbs.PD
+
+	mu sync.Mutex
+	dc map[*rail]*dcReceiver
+}
 
 func (e *Engine) newDomain() (*domain, error) {
-	d := &domain{pds: make([]*verbs.PD, len(e.rails))}
+	d := &domain{pds: make([]*verbs.PD, len(e.rails)), dc: make(map[*rail]*dcReceiver)}
 	for i, r := range e.rails {
 		pd, err := r.dev.AllocPD()
-		if err != nil && !r.lost() {
+		if err != nil && !r.lostBy(err) {
 			return nil, errors.Join(err, d.close())
 		}
 		d.pds[i] = pd
@@ -263,6 +283,9 @@ func (e *Engine) newDomain() (*domain, error) {
 
 func (d *domain) close() error {
 	var errs []error
+	for _, x := range d.dc {
+		errs = append(errs, x.close())
+	}
 	for _, pd := range d.pds {
 		errs = append(errs, pd.Close())
 	}

@@ -102,16 +102,18 @@ func (d *rogueDevice) openRequest() (*verbs.QP, string) {
 	qp := rdmatest.Must(d.pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: d.cq, RecvCQ: d.cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxInlineData: 64}}))(d.t)
 	me := rdmatest.Must(json.Marshal(rdmatest.Must(qp.Endpoint(d.gid))(d.t)))(d.t)
 	d.links++
-	return qp, fmt.Sprintf(`{"kind":"open","id":1,"link":%d,"endpoint":%s}`, d.links, me)
+	return qp, fmt.Sprintf(`{"kind":"open","id":1,"link":%d,"transport":"rc","endpoint":%s}`, d.links, me)
 }
 
-// try carries out a request over a new link, and returns its status.
+// try carries out a request over a new link, and returns its status. A send has the target's token.
 func (d *rogueDevice) try(wr verbs.SendWR) verbs.WCStatus {
 	d.t.Helper()
 	qp, open := d.openRequest()
 	defer qp.Close()
 	var peer verbs.Endpoint
-	rdmatest.Check(d.t, json.Unmarshal(rdmatest.Must(json.Marshal(d.ask(open)["endpoint"]))(d.t), &peer))
+	answer := d.ask(open)
+	rdmatest.Check(d.t, json.Unmarshal(rdmatest.Must(json.Marshal(answer["endpoint"]))(d.t), &peer))
+	copy(wr.Inline, rdmatest.Must(base64.StdEncoding.DecodeString(answer["token"].(string)))(d.t))
 	rdmatest.Check(d.t, qp.Connect(peer, verbs.ConnectOptions{AckTimeout: time.Millisecond}))
 	wr.Flags = verbs.SendSignaled
 	rdmatest.Must(qp.PostSend(wr))(d.t)
@@ -120,7 +122,7 @@ func (d *rogueDevice) try(wr verbs.SendWR) verbs.WCStatus {
 	return wc[0].Status
 }
 
-const rogueHello = `{"kind":"hello","version":1,"engine":"AAAAAAAAAAAAAAAAAAAAAQ==","rails":[{"name":"x","up":true}],"notifications":8}`
+const rogueHello = `{"kind":"hello","version":2,"engine":"AAAAAAAAAAAAAAAAAAAAAQ==","rails":[{"name":"x","up":true}],"notifications":8}`
 
 // Whatever a peer says, it is refused or ends its own connection, and others are served.
 func TestRogueMessages(t *testing.T) {
@@ -129,7 +131,7 @@ func TestRogueMessages(t *testing.T) {
 	g := grant(t, theirs.All(), xfer.Read)
 	rdmatest.Check(t, m.peer.Read(patient(t), mine.All(), g.Remote()))
 	for _, first := range []string{
-		"", "{", "[]", "null", `{"kind":"hello"}`, strings.Replace(rogueHello, `"version":1`, `"version":2`, 1),
+		"", "{", "[]", "null", `{"kind":"hello"}`, strings.Replace(rogueHello, `"version":2`, `"version":1`, 1),
 		strings.Replace(rogueHello, "AAAAAAAAAAAAAAAAAAAAAQ==", "AAAA", 1), strings.Replace(rogueHello, `"notifications":8`, `"notifications":1e18`, 1),
 		strings.Replace(rogueHello, `[{"name":"x","up":true}]`, "[]", 1), `{"kind":"bye"}`, `{"kind":"attach","id":1,"secret":"AAAAAAAAAAAAAAAAAAAAAQ=="}`, strings.Repeat("x", 70_000),
 	} {
@@ -140,7 +142,7 @@ func TestRogueMessages(t *testing.T) {
 		}
 	}
 	for _, second := range []string{
-		rogueHello, `{"kind":"answer"}`, `{"kind":"attach"}`, `{"kind":"attach","id":1,"secret":"AA=="}`, `{"kind":"open","id":1}`,
+		rogueHello, `{"kind":"answer"}`, `{"kind":"attach"}`, `{"kind":"attach","id":1,"secret":"AA=="}`,
 		`{"kind":"rail","rail":-1}`, `{"kind":"rail","rail":1000000}`, `{"kind":"credit","count":18446744073709551615}`, `{"kind":"skip","count":0}`,
 		`{"kind":"skip","count":99999}`, `{"kind":"none"}`, `{"kind":"alive","more":1}`, `{"kind":"bye"}`, `{"kind":"close","id":1,"length":18446744073709551615}`,
 	} {
@@ -161,8 +163,8 @@ func TestRogueMessages(t *testing.T) {
 	r.send(rogueHello)
 	for _, request := range []string{
 		`{"kind":"attach","id":1,"grant":1,"secret":"AAAAAAAAAAAAAAAAAAAAAQ=="}`, `{"kind":"attach","id":1,"grant":18446744073709551615,"secret":"AAAAAAAAAAAAAAAAAAAAAQ=="}`,
-		`{"kind":"close","id":2,"link":7}`, `{"kind":"open","id":3,"link":1,"rail":9,"endpoint":{}}`, `{"kind":"open","id":3,"link":1,"rail":1,"endpoint":{}}`,
-		`{"kind":"open","id":4,"link":1,"rail":1,"endpoint":{"qpn":4294967295,"psn":4294967295,"gid":"::","mtu":1,"max_rd_atomic":255}}`,
+		`{"kind":"close","id":2,"link":7}`, `{"kind":"open","id":3,"link":1,"endpoint":{}}`, `{"kind":"open","id":3,"link":1,"transport":"rc"}`, `{"kind":"open","id":3,"link":1,"rail":9,"endpoint":{}}`, `{"kind":"open","id":3,"link":1,"rail":1,"transport":"rc","endpoint":{}}`,
+		`{"kind":"open","id":4,"link":1,"rail":1,"transport":"rc","endpoint":{"qpn":4294967295,"psn":4294967295,"gid":"::","mtu":1,"max_rd_atomic":255}}`,
 	} {
 		if a := r.ask(request); a["text"] == nil {
 			t.Errorf("%s is granted: %v", request, a)
@@ -225,7 +227,7 @@ func TestRogueRequests(t *testing.T) {
 	}
 	rdmatest.Check(t, m.peer.Read(patient(t), mine.All(), other.Remote().Slice(0, 1000)))
 	// A flood of notifications, or a wrong one, ends the connection.
-	if s := r.try(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 16)}); s != verbs.WCSuccess {
+	if s := r.try(verbs.SendWR{Opcode: verbs.OpSend, Inline: make([]byte, 24)}); s != verbs.WCSuccess {
 		t.Errorf("a notification: %v", s)
 	}
 	for err := error(nil); err == nil; {
@@ -278,8 +280,8 @@ func TestRogueLeavesNotifications(t *testing.T) {
 	o.MaxPeers = 2
 	m := twoEngines(t, 1, o)
 	r := m.rogueDevice(t)
-	note := make([]byte, 16)
-	note[7], note[15] = 2, 77 // the second one, without the first
+	note := make([]byte, 24)
+	note[15], note[23] = 2, 77 // the second one, without the first
 	if s := r.try(verbs.SendWR{Opcode: verbs.OpSend, Inline: note}); s != verbs.WCSuccess {
 		t.Errorf("a notification: %v", s)
 	}

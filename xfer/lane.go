@@ -38,25 +38,29 @@ type lane struct {
 	stats laneCounters
 }
 
-const unmeasured = 1
+const (
+	unmeasured = 1
+	smallDepth = 64 // slices in flight on a lane for short operations
+)
 
-// A link is a queue pair of a lane's, connected to a target. A lane has one at a time.
+// A link is a way to a target. A lane has one at a time.
 type link struct {
 	lane   *lane
-	qp     *verbs.QP
-	post   func(...verbs.SendWR) (int, error) // qp.PostSend
-	theirs int                                // the peer's rail
-	since  int64                              // when it was made
-	number uint32                             // on the control connection
-	wr     uint32                             // on the rail: see completer
-	ring   []slice                            // requests in flight, by their numbers modulo its length
-	slices int                                // in flight
-	fence  verbs.Remote                       // eight bytes of the target's that may be read
-	head   uint32                             // the number of the oldest request in flight
-	tail   uint32                             // of the next request
-	notes  uint32                             // notifications posted
+	kind   *transport
+	end    initiator
+	theirs int          // the peer's rail
+	since  int64        // when it was made
+	number uint32       // on the control connection
+	wr     uint32       // on the rail: see completer
+	ring   []slice      // requests in flight, by their numbers modulo its length
+	slices int          // in flight
+	token  token        // of the target
+	fence  verbs.Remote // eight bytes of the target's that may be read
+	head   uint32       // the number of the oldest request in flight
+	tail   uint32       // of the next request
 
 	up      bool          // the lane has taken it, once it was proven
+	lent    chan struct{} // closed when the initiator is ready for the first request, if it was not at once
 	proven  chan struct{} // closed when its first request, a fence, has succeeded
 	err     error         // why it broke, or nil
 	broken  chan struct{} // closed when it breaks
@@ -74,8 +78,9 @@ func (k *link) word(n uint32) verbs.SGE { return k.lane.scratch.SGE(8*k.place(n)
 
 // begin makes the lanes, and starts them. The caller holds the lock.
 func (s *scheduler) begin() {
-	s.begun, s.downSince = true, s.p.e.now()
+	s.begun, s.downSince = true, s.now
 	s.reached = s.downSince
+	s.p.e.use(1)
 	ours, theirs := s.p.e.rails, len(s.p.rails)
 	for i := range max(len(ours), theirs) {
 		for c := range classes {
@@ -87,27 +92,34 @@ func (s *scheduler) begin() {
 }
 
 func (s *scheduler) newLane(r *rail, prefer int, c class) *lane {
-	l := &lane{s: s, rail: r, prefer: prefer, class: c, depth: 64, kick: make(chan struct{}, 1), rate: unmeasured}
+	l := &lane{s: s, rail: r, prefer: prefer, class: c, depth: smallDepth, kick: make(chan struct{}, 1), rate: unmeasured}
 	if c == bulk {
 		l.depth = s.p.e.o.Window
 	}
 	return l
 }
 
-// newLink makes a link without a queue pair.
-func (l *lane) newLink(theirs int) *link {
+// newLink makes a link without an initiator.
+func (l *lane) newLink(kind *transport, theirs int) *link {
 	return &link{
-		lane: l, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(2*l.depth-1))),
-		proven: make(chan struct{}), broken: make(chan struct{}), drained: make(chan struct{}),
+		lane: l, kind: kind, theirs: theirs, ring: make([]slice, 1<<bits.Len(uint(4*l.depth-1))),
+		lent: make(chan struct{}), proven: make(chan struct{}), broken: make(chan struct{}), drained: make(chan struct{}),
 	}
 }
 
 // Pauses between attempts to make a link. They double, and each is shortened by up to a half at
-// random, so that the two sides of many links that broke together don't return together.
-const (
-	firstPause = 5 * time.Millisecond
-	lastPause  = time.Second
-)
+// random, so that the two sides of many links that broke together don't return together. News of a rail
+// ends a pause, and a short one follows. Tests change the pauses.
+var firstPause, lastPause = newsPause, time.Second
+
+const newsPause = 5 * time.Millisecond
+
+// patienceForPreferred is how long a lane waits for news of the preferred rail before it connects to another one
+// while other lanes carry what there is. The ends of a cable come up one after the other, and where the other
+// rail can't be reached, the peer may learn that only after seconds.
+var patienceForPreferred = 100 * time.Millisecond
+
+var errPreferred = errors.New("the peer's rail is down")
 
 // run keeps a link until the peer is lost.
 func (l *lane) run() {
@@ -127,7 +139,7 @@ func (l *lane) run() {
 			case <-k.broken:
 			case <-ctx.Done():
 			}
-			lived = time.Since(began) > lastPause
+			lived = time.Since(began) > time.Second
 			l.s.mu.Lock()
 			l.s.broke(k, errClosed)
 			err = k.err
@@ -145,10 +157,16 @@ func (l *lane) run() {
 			pause = firstPause
 			continue
 		}
-		if l.wait(pause, l.kick) {
+		if err == errPreferred {
+			if l.wait(patienceForPreferred, l.kick) {
+				attempt = -1
+			}
+			continue
+		}
+		if err == errMoved || l.wait(pause, l.kick) {
 			// The peer may say often that a rail is back.
 			pause, attempt = firstPause, -1
-			l.wait(pause, nil)
+			l.wait(newsPause, nil)
 		}
 		pause = min(2*pause, lastPause)
 	}
@@ -176,35 +194,30 @@ func (l *lane) connect(attempt int) (*link, error) {
 	if l.rail.lost() || !l.rail.up.Load() {
 		return nil, errDown
 	}
-	theirs, err := l.s.pick(l.prefer, attempt)
+	kind, theirs, err := l.s.pick(l, attempt)
 	if err != nil {
 		return nil, err
 	}
-	k := l.newLink(theirs)
+	k := l.newLink(kind, theirs)
 	if l.scratch == nil {
 		if l.scratch, err = l.rail.pd.AllocMR(8*len(k.ring), verbs.MROptions{Access: verbs.AccessLocalWrite}); err != nil {
 			return nil, err
 		}
 	}
-	k.qp, err = l.rail.pd.CreateQP(verbs.QPOptions{
-		Type: verbs.RC, SendCQ: l.rail.cq, RecvCQ: l.rail.cq, Cap: verbs.QPCap{MaxSendWR: 2 * l.depth, MaxInlineData: noteLen},
-	})
-	if err != nil {
+	if k.wr, err = l.rail.enter(k, k.completions()); err != nil {
 		return nil, err
 	}
-	k.post = k.qp.PostSend
-	if k.wr, err = l.rail.enter(k, 2*l.depth); err != nil {
-		return nil, errors.Join(err, k.qp.Close())
+	if k.end, err = kind.initiator(k); err != nil {
+		l.rail.leave(k.wr, k.completions())
+		return nil, err
 	}
 	if err := l.join(k); err != nil {
-		err = errors.Join(err, k.qp.Close())
-		l.rail.leave(k.wr, 2*l.depth)
 		return nil, err
 	}
-	p.e.o.Log.Info("xfer: link", "peer", p.Addr(), "rail", l.rail.name, "theirs", p.rails[theirs].Name, "class", l.class.String())
-	l.s.mu.Lock()
+	p.e.o.Log.Info("xfer: link", "peer", p.Addr(), "rail", l.rail.name, "theirs", p.rails[theirs].Name, "class", l.class.String(), "transport", kind.name)
+	l.s.lock()
 	defer l.s.unlock()
-	k.up, k.since = true, p.e.now()
+	k.up, k.since = true, l.s.now
 	l.link, l.err, l.bytes = k, nil, 0
 	l.s.up++
 	l.stats.links.Add(1)
@@ -224,71 +237,102 @@ func (l *lane) connect(attempt int) (*link, error) {
 	return k, nil
 }
 
-// pick returns the peer's rail for an attempt: the preferred one first, and then the others in turn.
-func (s *scheduler) pick(prefer, attempt int) (int, error) {
+// pick returns the peer's rail for an attempt, and the transport: the preferred rail first, and then the
+// others in turn.
+func (s *scheduler) pick(l *lane, attempt int) (*transport, int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := len(s.theirs)
-	for i := range n {
-		if theirs := (prefer + attempt + i) % n; s.theirs[theirs] {
-			return theirs, nil
-		}
+	if attempt == 0 && s.up > 0 && !s.theirs[l.prefer] {
+		return nil, 0, errPreferred
 	}
-	return 0, fmt.Errorf("all rails of the peer are down")
+	err := errors.New("all rails of the peer are down")
+	for i := range n {
+		theirs := (l.prefer + attempt + i) % n
+		if !s.theirs[theirs] {
+			continue
+		}
+		if kind := l.rail.common(s.p.rails[theirs].Transports); kind != nil {
+			return kind, theirs, nil
+		}
+		err = fmt.Errorf("no transport to the peer's %s, which has %q", s.p.rails[theirs].Name, s.p.rails[theirs].Transports)
+	}
+	return nil, 0, err
 }
 
-// join connects the link's queue pair to a new target, and proves the path there.
+// completions returns the room in the CQ that the link's requests take.
+func (k *link) completions() int {
+	if k.kind.shared {
+		return 0 // its initiator has it
+	}
+	return 2 * k.lane.depth
+}
+
+// join connects the link to a new target, and proves the path there. If it fails, it closes the link.
 func (l *lane) join(k *link) error {
 	p := l.s.p
-	gid, err := l.rail.gid()
-	if err != nil {
-		return err
-	}
-	me, err := k.qp.Endpoint(gid)
-	if err != nil {
-		return err
-	}
 	l.s.mu.Lock()
 	l.s.lastLink++
 	k.number = l.s.lastLink
 	l.s.mu.Unlock()
-	m, err := p.call(p.ctx, &message{Kind: openLink, Link: k.number, Rail: k.theirs, Endpoint: &me})
-	if err != nil {
-		return err
-	}
-	if m.Endpoint == nil || len(m.Keys) != 1 {
-		return errors.New("the peer's answer has no endpoint, or no key")
-	}
-	k.fence = verbs.Remote{Addr: m.Address, RKey: m.Keys[0]}
-	// Some devices take 7 retries as a wish to try for ever.
-	err = k.qp.Connect(*m.Endpoint, verbs.ConnectOptions{AckTimeout: p.e.o.AckTimeout, RetryCount: retries})
+	m := &message{Kind: openLink, Link: k.number, Rail: k.theirs, Transport: k.kind.name}
+	err := k.end.offer(m)
+	opened := false
 	if err == nil {
-		err = l.prove(k)
+		m, err = p.call(p.ctx, m)
+		opened = err == nil
 	}
-	if err != nil {
-		if _, bad := p.call(p.ctx, &message{Kind: closeLink, Link: k.number}); bad != nil {
-			p.end(bad)
+	switch {
+	case err != nil:
+	case len(m.Keys) != 1 || len(m.Token) != len(token{}):
+		err = errors.New("the peer's answer has no key, or no token")
+	default:
+		k.fence, k.token = verbs.Remote{Addr: m.Address, RKey: m.Keys[0]}, token(m.Token)
+		if err = k.end.connect(m); err == nil {
+			err = l.prove(k)
 		}
+	}
+	if err == nil {
+		return nil
+	}
+	l.s.mu.Lock()
+	l.s.broke(k, err)
+	l.s.mu.Unlock()
+	l.part(k)
+	if opened {
+		l.leave(k)
 	}
 	return err
 }
-
-// retries is how often a device repeats a packet that isn't acknowledged.
-const retries = 6
 
 // prove carries out a first request, a fence. That the queue pairs are connected says nothing of the path
 // between them.
 func (l *lane) prove(k *link) error {
 	p := l.s.p
+	limit := time.NewTimer(p.e.o.Patience)
+	defer limit.Stop()
+	l.s.mu.Lock()
+	ready := k.end.ready()
+	l.s.mu.Unlock()
+	if !ready {
+		select {
+		case <-k.lent:
+		case <-limit.C:
+			return errors.New("no queue pair is free")
+		case <-p.ctx.Done():
+			return p.lost()
+		}
+	}
 	l.s.mu.Lock()
 	k.tail = 1
+	_, err := k.end.post([]verbs.SendWR{{WRID: wrid(k.wr, 0), Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{k.word(0)}, Remote: k.fence}})
+	if err != nil {
+		k.tail = 0
+	}
 	l.s.mu.Unlock()
-	_, err := k.post(verbs.SendWR{WRID: wrid(k.wr, 0), Opcode: verbs.OpRDMARead, Flags: verbs.SendSignaled, SGL: []verbs.SGE{k.word(0)}, Remote: k.fence})
 	if err != nil {
 		return err
 	}
-	limit := time.NewTimer(p.e.o.Patience)
-	defer limit.Stop()
 	select {
 	case <-k.proven:
 		return nil
@@ -323,33 +367,45 @@ func (s *scheduler) broke(k *link, err error) {
 // microseconds.
 const drainTime = 5 * time.Second
 
+// waitFor waits until a channel is closed, or for a time, and reports whether it is closed.
+func waitFor(c <-chan struct{}, limit time.Duration) bool {
+	wait := time.NewTimer(limit)
+	defer wait.Stop()
+	select {
+	case <-c:
+		return true
+	case <-wait.C:
+		return false
+	}
+}
+
+// part closes this side of a broken link. From then on the device uses no memory for it.
+func (l *lane) part(k *link) {
+	if err := k.end.fail(); err == nil && !l.rail.lost() {
+		waitFor(k.drained, drainTime)
+	}
+	if err := k.end.close(); err != nil {
+		l.s.p.end(fmt.Errorf("close a queue pair on %s: %w", l.rail.name, err))
+	}
+	l.rail.leave(k.wr, k.completions())
+}
+
+// leave closes the peer's side of a broken link. From then on the peer's device uses no memory for it.
+func (l *lane) leave(k *link) error {
+	p := l.s.p
+	if _, err := p.call(p.ctx, &message{Kind: closeLink, Link: k.number}); err != nil {
+		p.end(err)
+		return p.lost()
+	}
+	return nil
+}
+
 // disconnect closes a broken link on both sides, and then decides what becomes of the slices that
 // it has not done.
 func (l *lane) disconnect(k *link) {
-	p := l.s.p
-	if err := k.qp.Modify(verbs.QPAttr{State: verbs.QPErr}, verbs.QPAttrState); err == nil && !l.rail.lost() {
-		wait := time.NewTimer(drainTime)
-		select {
-		case <-k.drained:
-		case <-wait.C:
-		}
-		wait.Stop()
-	}
-	// From here on the device uses no memory for the link.
-	if err := k.qp.Close(); err != nil {
-		p.end(fmt.Errorf("close a queue pair on %s: %w", l.rail.name, err))
-	}
-	l.rail.leave(k.wr, 2*l.depth)
-	// And after this, the peer's device doesn't.
-	var received uint64
-	m, err := p.call(p.ctx, &message{Kind: closeLink, Link: k.number})
-	if err == nil {
-		received = m.Count
-	} else {
-		p.end(err)
-		err = p.lost()
-	}
-	l.s.mu.Lock()
+	l.part(k)
+	err := l.leave(k)
+	l.s.lock()
 	defer l.s.unlock()
 	for ; k.head != k.tail; k.head++ {
 		k.fail(*k.at(k.head))
@@ -357,7 +413,7 @@ func (l *lane) disconnect(k *link) {
 	l.bytes = 0
 	k.blame()
 	for _, x := range k.failed {
-		l.s.resolve(k, x, received, err)
+		l.s.resolve(k, x, err)
 	}
 	k.failed = nil
 	l.s.dispatch()
@@ -385,8 +441,12 @@ func (k *link) fail(x slice) {
 	}
 }
 
-// room reports whether the lane can take a slice.
-func (l *lane) room() bool { return l.link.slices < l.depth }
+// room reports whether the lane can take a slice, once its initiator is ready. Where requests overtake
+// each other, many may complete after one that doesn't, and each slice may need another one, for its fence.
+func (l *lane) room() bool {
+	k := l.link
+	return k.slices < l.depth && int(k.tail-k.head)+k.slices+2 <= len(k.ring)
+}
 
 // request returns the next request to stage, and its number. There is room.
 func (l *lane) request() (wr *verbs.SendWR, sge *verbs.SGE, n uint32) {
@@ -402,21 +462,21 @@ func (l *lane) request() (wr *verbs.SendWR, sge *verbs.SGE, n uint32) {
 //
 // That the peer's device has acknowledged a write doesn't say that the bytes are in memory already: a
 // notification over another link could come before them. An answer to a read does say so of the
-// writes before it on the same queue pair. So in a batch with a notification a read follows each
-// slice that changes the peer's memory, as a fence. The slice ends with it.
-func (l *lane) stage(x slice) {
+// writes before it on the same queue pair, or of all that have completed before, if requests overtake
+// each other. So in a batch with a notification a read follows each slice that changes the peer's
+// memory, as a fence. The slice ends with it. Where the completion of a write says nothing of the peer,
+// each write has a fence.
+func (l *lane) stage(x *slice) {
 	k, q := l.link, x.part
-	if l.staged > len(l.wrs)-2 {
-		l.flush()
-		if k.err != nil {
-			k.fail(x)
-			return
-		}
+	if !l.makeRoom() {
+		k.fail(*x)
+		return
 	}
 	wr, sge, n := l.request()
 	k.slices++
-	x.posted = l.s.p.e.now()
-	x.fenced = q.b.noted && q.op != opRead && q.op != opNotify
+	x.posted = l.s.now
+	l.s.trace(TraceSlice, q, l, x.off, x.n, nil)
+	x.fenced = (q.b.noted || !k.kind.delivers) && q.op != opRead && q.op != opNotify
 	if q.att != nil {
 		wr.Remote = verbs.Remote{Addr: q.att.address + q.remote.off + uint64(x.off), RKey: q.att.keys[k.theirs]}
 	}
@@ -434,41 +494,54 @@ func (l *lane) stage(x slice) {
 		}
 		*sge = k.word(n)
 	case opNotify:
-		k.notes++
-		x.note = k.notes
 		if q.number == 0 {
 			l.s.lastNote++
 			q.number = l.s.lastNote
 		}
 		note := l.notes[l.staged-1][:]
-		binary.BigEndian.PutUint64(note, q.number)
-		binary.BigEndian.PutUint64(note[8:], q.tag)
+		copy(note, k.token[:])
+		binary.BigEndian.PutUint64(note[8:], q.number)
+		binary.BigEndian.PutUint64(note[16:], q.tag)
 		wr.Opcode, wr.SGL, wr.Inline = verbs.OpSend, nil, note
 	}
-	if x.fenced {
-		*k.at(n) = slice{fenced: true, posted: x.posted} // the next one has the slice
-		wr, sge, n = l.request()
-		wr.Opcode, wr.Remote, *sge = verbs.OpRDMARead, k.fence, k.word(n)
-	}
-	*k.at(n) = x
 	l.bytes += x.n
+	if x.fenced && k.kind.ordered {
+		*k.at(n) = slice{fenced: true, posted: x.posted} // the next one has the slice
+		l.fence(x)
+		return
+	}
+	*k.at(n) = *x
+}
+
+// fence stages the fence of a slice, with which the slice ends.
+func (l *lane) fence(x *slice) {
+	wr, sge, n := l.request()
+	wr.Opcode, wr.Remote, *sge = verbs.OpRDMARead, l.link.fence, l.link.word(n)
+	x.fence = true
+	*l.link.at(n) = *x
+}
+
+// makeRoom makes room for two more requests to be staged. It reports false if the link has broken.
+func (l *lane) makeRoom() bool {
+	k := l.link
+	if l.staged > len(l.wrs)-2 {
+		l.flush()
+	}
+	return k.err == nil
 }
 
 // flush posts what is staged. Of several requests only every fourth and the last have completions of
 // their own: a completion stands for the requests before it.
 func (l *lane) flush() {
 	n := l.staged
-	if n == 0 {
-		return
-	}
 	l.staged = 0
 	for i := range n {
-		if i%4 == 3 || i == n-1 {
+		if i%4 == 3 || i == n-1 || l.link.kind.signaled {
 			l.wrs[i].Flags |= verbs.SendSignaled
 		}
 	}
 	k := l.link
-	posted, err := k.post(l.wrs[:n]...)
+	posted, err := k.end.post(l.wrs[:n])
 	if err == nil {
 		return
 	}
@@ -480,21 +553,46 @@ func (l *lane) flush() {
 	l.s.broke(k, err)
 }
 
-// complete counts a completion, and those before it that have none of their own.
-func (k *link) complete(wc *verbs.WC) {
+// complete counts completions.
+func (k *link) complete(wcs []verbs.WC) {
 	l := k.lane
-	l.s.mu.Lock()
-	defer l.s.unlock()
+	l.s.lock()
+	if l.rail.helped {
+		defer l.s.leave()
+	} else {
+		defer l.s.unlock()
+	}
+	began, bytes := max(l.last, k.at(k.head).posted), 0
+	for i := range wcs {
+		bytes += k.completed(&wcs[i])
+	}
+	l.measure(bytes, began)
+	if k.head == k.tail {
+		if k.err != nil {
+			select {
+			case <-k.drained:
+			default:
+				close(k.drained)
+			}
+		}
+		k.end.idle()
+	}
+	l.s.dispatch()
+}
+
+// completed counts a completion, and those before it that have none of their own. It returns the number
+// of bytes of the slices that have ended with it.
+func (k *link) completed(wc *verbs.WC) (bytes int) {
+	l := k.lane
 	n := uint32(wc.WRID)
-	if n-k.head >= k.tail-k.head {
-		return // not of a request in flight
+	if n-k.head >= k.tail-k.head || k.at(n).over {
+		return 0 // not of a request in flight
 	}
-	bytes := 0
-	began := max(l.last, k.at(k.head).posted)
-	for ; k.head != n; k.head++ {
-		bytes += k.succeeded(k.head)
+	if k.kind.ordered {
+		for ; k.head != n; k.head++ {
+			bytes += k.succeeded(k.head)
+		}
 	}
-	k.head++
 	if wc.Status == verbs.WCSuccess {
 		bytes += k.succeeded(n)
 		if !k.up {
@@ -502,7 +600,7 @@ func (k *link) complete(wc *verbs.WC) {
 		}
 	} else {
 		at := k.at(n)
-		if at.part == nil && at.fenced && k.head != k.tail {
+		if at.part == nil && at.fenced && n+1 != k.tail {
 			at = k.at(n + 1)
 		}
 		x := *at
@@ -513,26 +611,33 @@ func (k *link) complete(wc *verbs.WC) {
 		if k.up && k.err == nil {
 			l.stats.failed.Add(1)
 		}
+		if l.staged > 0 {
+			l.flush() // fences of what has succeeded
+		}
 		l.s.broke(k, wc.Err())
 	}
-	*k.at(n) = slice{}
-	l.measure(bytes, began)
-	if k.err != nil && k.head == k.tail {
-		select {
-		case <-k.drained:
-		default:
-			close(k.drained)
-		}
+	k.at(n).over = true
+	for k.head != k.tail && k.at(k.head).over {
+		k.head++
 	}
-	l.s.dispatch()
+	return bytes
 }
 
-// succeeded ends a request that has succeeded, and returns its number of bytes.
+// succeeded ends a request that has succeeded, and returns the number of bytes of the slice that has ended
+// with it.
 func (k *link) succeeded(n uint32) int {
 	l, x := k.lane, k.at(n)
 	q := x.part
-	if q == nil {
-		*x = slice{}
+	switch {
+	case q == nil:
+		return 0
+	case x.fenced && !x.fence:
+		if k.err != nil || !l.makeRoom() {
+			k.fail(*x)
+		} else {
+			l.fence(x)
+		}
+		x.part = nil
 		return 0
 	}
 	switch q.op {
@@ -542,7 +647,7 @@ func (k *link) succeeded(n uint32) int {
 		l.stats.written.Add(uint64(x.n))
 	case opFetchAdd, opCompareSwap:
 		if q.result != nil {
-			if x.fenced {
+			if x.fence {
 				n--
 			}
 			*q.result = binary.NativeEndian.Uint64(l.scratch.Bytes()[8*k.place(n):])
@@ -551,15 +656,15 @@ func (k *link) succeeded(n uint32) int {
 	l.stats.requests.Add(1)
 	k.slices--
 	l.bytes -= x.n
-	bytes := x.n
+	l.s.trace(TraceDone, q, l, x.off, x.n, nil)
 	l.s.done(x)
-	*x = slice{}
-	return bytes
+	x.part = nil
+	return x.n
 }
 
 // measure updates the lane's speed: bytes have ended that the device could work on since began.
 func (l *lane) measure(bytes int, began int64) {
-	now := l.s.p.e.now()
+	now := l.s.now
 	l.last = now
 	if bytes == 0 {
 		return

@@ -3,6 +3,8 @@ package xfer
 import (
 	"errors"
 	"fmt"
+	"math"
+	"os"
 	"slices"
 	"sync"
 
@@ -12,9 +14,15 @@ import (
 // A Memory is memory that is registered on every rail. Its methods are safe for concurrent use.
 type Memory struct {
 	e        *Engine
-	buf      []byte
+	n        int
+	buf      []byte // nil for a dma-buf
 	readOnly bool
-	mrs      []*verbs.MR // by rail; nil on a rail that was lost before
+	free     func() error // frees or unmaps buf, unless nil
+
+	dmabuf *os.File // or nil
+	offset uint64   // of the first byte in the dma-buf
+
+	mrs []*verbs.MR // by rail; nil on a rail that was lost before
 
 	mu     sync.Mutex
 	grants map[*Grant]bool
@@ -28,52 +36,134 @@ func (e *Engine) Alloc(n int) (*Memory, error) {
 	if n < 1 {
 		return nil, invalid("Alloc of %d bytes", n)
 	}
-	return e.register(n, nil, verbs.AccessLocalWrite)
+	return e.register(&Memory{n: n})
+}
+
+// AllocOptions are the arguments of AllocWith.
+type AllocOptions struct {
+	// HugePages is the size of the pages in bytes, such as 2 MiB or 1 GiB, of which the system must have
+	// enough that are reserved and free (vm.nr_hugepages). The default, 0, is ordinary pages, which
+	// the kernel makes huge where it can.
+	HugePages int
+	// Near is a rail, such as "mlx5_0/1". The memory is allocated on the NUMA node of its device, if the
+	// system knows that and has room there. The default is where the kernel likes.
+	Near string
+}
+
+// AllocWith is Alloc with options.
+func (e *Engine) AllocWith(n int, o AllocOptions) (*Memory, error) {
+	if o == (AllocOptions{}) {
+		return e.Alloc(n)
+	}
+	if n < 1 || o.HugePages < 0 || o.HugePages&(o.HugePages-1) != 0 {
+		return nil, invalid("AllocWith of %d bytes in pages of %d", n, o.HugePages)
+	}
+	node := -1
+	if o.Near != "" {
+		i := slices.Index(e.Rails(), o.Near)
+		if i < 0 {
+			return nil, invalid("AllocWith near %q: the rails are %q", o.Near, e.Rails())
+		}
+		node = numaNode(e.rails[i].info.Name())
+	}
+	buf, free, err := mapMemory(n, o.HugePages, node)
+	if err != nil {
+		return nil, fmt.Errorf("xfer: allocate %d bytes: %w", n, err)
+	}
+	return e.register(&Memory{n: n, buf: buf, free: free})
+}
+
+// RegisterFile maps n bytes of a file from offset off on, which is a multiple of the page size, and
+// registers them on every rail. The file may be closed then. Close unmaps them: the slices of Bytes must
+// not be used after that. The file must not become shorter before. All n bytes stay in memory until then: of
+// a file that is larger than that, one piece after the other is registered.
+//
+// Devices can write only to files in memory: in tmpfs, hugetlbfs, or made by memfd_create. Others must be
+// readOnly, since Linux 6.5 at the latest: the kernel can't know which pages a device changes.
+func (e *Engine) RegisterFile(f *os.File, off int64, n int, readOnly bool) (*Memory, error) {
+	if n < 1 || off < 0 {
+		return nil, invalid("RegisterFile of %d bytes at %d", n, off)
+	}
+	buf, free, err := mapFile(f, off, n, readOnly)
+	if err != nil {
+		return nil, fmt.Errorf("xfer: map %s: %w", f.Name(), err)
+	}
+	return e.register(&Memory{n: n, buf: buf, free: free, readOnly: readOnly})
+}
+
+// RegisterDmabuf registers n bytes of a dma-buf, such as a GPU's memory, from offset off on, on every
+// rail. The file descriptor may be closed then. Memory.Bytes and Piece.Bytes return nil for it.
+func (e *Engine) RegisterDmabuf(fd int, off uint64, n int, readOnly bool) (*Memory, error) {
+	if n < 1 || off > math.MaxInt64-uint64(n) {
+		return nil, invalid("RegisterDmabuf of %d bytes at %d", n, off)
+	}
+	f, err := duplicate(fd)
+	if err != nil {
+		return nil, fmt.Errorf("xfer: register a dma-buf: %w", err)
+	}
+	return e.register(&Memory{n: n, dmabuf: f, offset: off, free: f.Close, readOnly: readOnly})
 }
 
 // Register registers memory of the caller's on every rail: a slice of bytes on the Go heap, a
-// mapped file, or the bytes of an MR. It must stay valid, and mapped, until Close has returned
+// mapping, or the bytes of an MR. It must stay valid, and mapped, until Close has returned
 // nil. Memory that is readOnly, such as a mapping without the right to write, can be sent from,
 // but not read into.
 func (e *Engine) Register(buf []byte, readOnly bool) (*Memory, error) {
 	if len(buf) == 0 {
 		return nil, invalid("Register of no bytes")
 	}
-	access := verbs.AccessLocalWrite
-	if readOnly {
-		access = 0
-	}
-	return e.register(len(buf), buf, access)
+	return e.register(&Memory{n: len(buf), buf: buf, readOnly: readOnly})
 }
 
-// register registers buf or, if it is nil, n new bytes.
-func (e *Engine) register(n int, buf []byte, access verbs.AccessFlags) (*Memory, error) {
+// register registers memory on every rail. If that has no bytes, it allocates them.
+func (e *Engine) register(m *Memory) (*Memory, error) {
+	m.e, m.mrs, m.grants = e, make([]*verbs.MR, len(e.rails)), make(map[*Grant]bool)
 	if e.ctx.Err() != nil {
-		return nil, errClosed
+		return nil, errors.Join(errClosed, m.deregister())
 	}
-	m := &Memory{e: e, buf: buf, readOnly: access == 0, mrs: make([]*verbs.MR, len(e.rails)), grants: make(map[*Grant]bool)}
+	access := verbs.AccessLocalWrite
+	if m.readOnly {
+		access = 0
+	}
 	for i, r := range e.rails {
 		var mr *verbs.MR
 		var err error
-		if m.buf == nil {
-			if mr, err = r.pd.AllocMR(n, verbs.MROptions{Access: access}); err == nil {
+		if m.buf == nil && m.dmabuf == nil {
+			if mr, err = r.pd.AllocMR(m.n, verbs.MROptions{Access: access}); err == nil {
 				m.buf = mr.Bytes()
 			}
 		} else {
-			mr, err = r.pd.RegMR(m.buf, verbs.MROptions{Access: access})
+			mr, err = m.registerOn(r.pd, 0, m.n, access)
 		}
-		if err != nil && !r.lost() {
-			return nil, errors.Join(fmt.Errorf("xfer: register %d bytes on %s: %w", n, r.name, err), m.deregister())
+		if err != nil && !r.lostBy(err) {
+			return nil, errors.Join(fmt.Errorf("xfer: register %d bytes on %s: %w", m.n, r.name, err), m.deregister())
 		}
 		m.mrs[i] = mr
 	}
-	if m.buf == nil {
-		return nil, fmt.Errorf("xfer: allocate %d bytes: %w", n, ErrNoRail)
+	if m.buf == nil && m.dmabuf == nil {
+		return nil, fmt.Errorf("xfer: allocate %d bytes: %w", m.n, ErrNoRail)
 	}
 	if !e.addMemory(m) {
 		return nil, errors.Join(errClosed, m.deregister())
 	}
 	return m, nil
+}
+
+// registerOn registers n bytes from offset off on in a protection domain.
+func (m *Memory) registerOn(pd *verbs.PD, off, n int, access verbs.AccessFlags) (*verbs.MR, error) {
+	if m.dmabuf == nil {
+		return pd.RegMR(m.buf[off:off+n], verbs.MROptions{Access: access})
+	}
+	at := m.offset + uint64(off)
+	c, err := m.dmabuf.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var mr *verbs.MR
+	bad := c.Control(func(fd uintptr) {
+		mr, err = pd.RegDmabufMR(verbs.DmabufOptions{FD: int(fd), Offset: at, Length: uint64(n), IOVA: at, Access: access})
+	})
+	return mr, errors.Join(bad, err)
 }
 
 var errClosed = fmt.Errorf("xfer: %w", verbs.ErrClosed)
@@ -85,7 +175,12 @@ func (m *Memory) deregister() error {
 			return err
 		}
 	}
-	return nil
+	if m.free == nil {
+		return nil
+	}
+	free := m.free
+	m.free = nil
+	return free()
 }
 
 // Close revokes the memory's grants and deregisters it. It returns an error that matches
@@ -118,11 +213,14 @@ func (m *Memory) Close() error {
 // use counts a part of a batch.
 func (m *Memory) use() error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
+	closed := m.closed
+	if !closed {
+		m.uses++
+	}
+	m.mu.Unlock()
+	if closed {
 		return errClosed
 	}
-	m.uses++
 	return nil
 }
 
@@ -132,14 +230,14 @@ func (m *Memory) unuse() {
 	m.mu.Unlock()
 }
 
-// Bytes returns the memory.
+// Bytes returns the memory, or nil if it is a dma-buf's.
 func (m *Memory) Bytes() []byte { return m.buf }
 
 // Len returns the length in bytes.
-func (m *Memory) Len() int { return len(m.buf) }
+func (m *Memory) Len() int { return m.n }
 
 // All returns the whole memory.
-func (m *Memory) All() Piece { return Piece{m, 0, len(m.buf)} }
+func (m *Memory) All() Piece { return Piece{m, 0, m.n} }
 
 // Slice returns n bytes from offset off on. Like a slice expression, it panics if they are out of
 // range.
@@ -151,9 +249,9 @@ type Piece struct {
 	off, n int
 }
 
-// Bytes returns the piece's bytes.
+// Bytes returns the piece's bytes, or nil if they are a dma-buf's.
 func (p Piece) Bytes() []byte {
-	if p.mem == nil {
+	if p.mem == nil || p.mem.buf == nil {
 		return nil
 	}
 	return p.mem.buf[p.off : p.off+p.n : p.off+p.n]

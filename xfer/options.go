@@ -26,6 +26,12 @@ type Options struct {
 	// before Admit until its connection has ended and the program has taken its notifications.
 	MaxPeers int
 
+	// ManyPeers is the number of peers from which on new queue pairs use DC, mlx5's dynamically
+	// connected transport, between devices that have it: an engine then needs no more of them for more
+	// peers. It counts the peers that this engine reads from or writes to. The default is 32. With 1 all
+	// queue pairs use DC, and with a negative number none does.
+	ManyPeers int
+
 	// SharedKeys registers a granted piece once for all peers, and not once for each. Peers must
 	// then trust each other: see "What a peer may do".
 	SharedKeys bool
@@ -42,11 +48,13 @@ type Options struct {
 	Window int
 
 	// Spin is how long the goroutine that polls a rail's completions looks for the next one
-	// before it sleeps. The default, 0, sleeps at once. Each rail that spins occupies a processor.
+	// before it sleeps. The default, 0, sleeps at once. Each rail that spins occupies a processor. Unless it
+	// is 0, a goroutine that waits for a batch takes completions itself for some microseconds.
 	Spin time.Duration
 
 	// AckTimeout is the time after which a device repeats a packet that was not acknowledged; it
-	// does so 6 times before the request fails. The default is 67 ms. See verbs.ConnectOptions.
+	// does so 6 times before the request fails. The default is 67 ms. See verbs.ConnectOptions. It is
+	// for RC only.
 	AckTimeout time.Duration
 
 	// Patience is how long operations wait for a rail when there is none, and how long a request
@@ -59,6 +67,10 @@ type Options struct {
 	// default. Signs of life are sent four times as often as the shorter one of both sides needs.
 	Liveness time.Duration
 
+	// Trace, if not nil, is called for each step of each operation, in order, and not concurrently for one
+	// Peer. It must not wait, nor call this package.
+	Trace func(Trace)
+
 	// Log, if not nil, is told of each queue pair that is made or lost, and of each rail that
 	// goes up or down.
 	Log *slog.Logger
@@ -67,6 +79,7 @@ type Options struct {
 // check sets the defaults.
 func (o *Options) check() error {
 	orDefault(&o.MaxPeers, 1024)
+	orDefault(&o.ManyPeers, 32)
 	orDefault(&o.SliceBytes, 1<<20)
 	orDefault(&o.SmallBytes, min(16<<10, o.SliceBytes))
 	orDefault(&o.Window, 8)

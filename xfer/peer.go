@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -20,6 +22,7 @@ type Peer struct {
 	conn   net.Conn
 	dialed string // the address that was dialed; "" if the peer has dialed
 	engine engineID
+	token  token // of the connection: see earlier
 	rails  []railInfo
 	told   []uint32 // the changes of this engine's rails that the peer was told of
 	domain *domain  // of what the peer uses here
@@ -35,7 +38,10 @@ type Peer struct {
 	written  []byte        // the message that is being written
 	liveness time.Duration // after which one of the two sides takes silence for the end
 
+	theirLiveness time.Duration // after which the peer does
+
 	calling chan struct{} // has a token for each call that waits
+	late    atomic.Bool   // the peer has not answered a revoke in time
 
 	mu       sync.Mutex
 	err      error // why the connection has ended
@@ -67,8 +73,8 @@ const (
 	maxOut     = 1024 // messages that the peer has not read
 )
 
-// Dial connects to the engine that listens on a TCP address. ctx limits only the call. Queue pairs
-// are made when the first operation needs them.
+// Dial connects to the engine that listens on a TCP address. ctx limits only the call. Each call makes a new
+// Peer, which may be kept and shared: its queue pairs are made when the first operation needs them.
 func (e *Engine) Dial(ctx context.Context, addr string) (*Peer, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -83,12 +89,83 @@ func (e *Engine) Dial(ctx context.Context, addr string) (*Peer, error) {
 		}
 		conn = tls.Client(conn, c)
 	}
-	p, err := e.meet(ctx, conn, addr)
+	lost := e.lostTo(addr)
+	for _, x := range lost {
+		select {
+		case <-x.gone:
+		case <-ctx.Done():
+			conn.Close()
+			return nil, fmt.Errorf("xfer: dial %s: %w", addr, ctx.Err())
+		}
+	}
+	p, err := e.meet(ctx, conn, addr, lost)
 	if err != nil {
 		conn.Close()
 		return nil, fmt.Errorf("xfer: dial %s: %w", addr, err)
 	}
+	e.found(addr, lost)
 	return p, nil
+}
+
+// An earlier is a connection that was dialed, and is lost here. The peer may not have noticed yet. The hello
+// of another connection to its address has its token: the peer closes all of the earlier one before it
+// answers, so that nothing of it arrives after Dial has returned.
+type earlier struct {
+	token token
+	gone  <-chan struct{} // closed when this side has closed all
+	until time.Time       // when the peer has noticed long since
+}
+
+// maxEarlier limits the earlier connections in a hello.
+const maxEarlier = 64
+
+// lose notes that a connection that was dialed is lost.
+func (e *Engine) lose(p *Peer) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for addr, list := range e.lost {
+		list = slices.DeleteFunc(list, func(x earlier) bool { return time.Now().After(x.until) })
+		if e.lost[addr] = list; len(list) == 0 {
+			delete(e.lost, addr)
+		}
+	}
+	e.lost[p.dialed] = append(e.lost[p.dialed], earlier{p.token, p.gone, time.Now().Add(2*p.theirLiveness + time.Minute)})
+}
+
+// lostTo returns the connections to an address that are lost, the oldest first.
+func (e *Engine) lostTo(addr string) []earlier {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := slices.Clone(e.lost[addr])
+	return list[max(0, len(list)-maxEarlier):]
+}
+
+// found forgets connections that the peer has closed.
+func (e *Engine) found(addr string, closed []earlier) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.lost[addr] = slices.DeleteFunc(e.lost[addr], func(x earlier) bool {
+		return slices.ContainsFunc(closed, func(y earlier) bool { return x.token == y.token })
+	})
+}
+
+// forget ends the connections that a peer has lost, and waits until all of them is closed.
+func (e *Engine) forget(ctx context.Context, tokens [][]byte) error {
+	for _, b := range tokens {
+		e.mu.Lock()
+		p := e.tokens[token(b)]
+		e.mu.Unlock()
+		if p == nil {
+			continue
+		}
+		p.end(errors.New("the peer has dialed again"))
+		select {
+		case <-p.gone:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // accept meets a peer that has dialed.
@@ -98,15 +175,16 @@ func (e *Engine) accept(conn net.Conn) {
 	if e.o.TLS != nil {
 		conn = tls.Server(conn, e.o.TLS)
 	}
-	if _, err := e.meet(ctx, conn, ""); err != nil {
+	if _, err := e.meet(ctx, conn, "", nil); err != nil {
 		e.o.Log.Info("xfer: a peer was refused", "peer", conn.RemoteAddr().String(), "err", err)
 		conn.Close()
 	}
 }
 
 // meet exchanges hellos, and starts a Peer. The side that has dialed begins, and the other one answers
-// with its hello if it admits the peer, or else with bye.
-func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer, error) {
+// with its hello if it admits the peer, or else with bye. lost are the earlier connections to the address
+// that was dialed.
+func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string, lost []earlier) (*Peer, error) {
 	conn.SetDeadline(time.Now().Add(e.o.Liveness))
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(past) })
 	defer stop()
@@ -117,7 +195,10 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 	me := &message{Kind: hello, Version: version, Engine: e.id[:], Notifications: untaken, Liveness: e.o.Liveness.Milliseconds()}
 	for i, r := range e.rails {
 		p.told = append(p.told, r.changes.Load())
-		me.Rails = append(me.Rails, railInfo{r.name, r.up.Load(), i == e.atomic})
+		me.Rails = append(me.Rails, railInfo{r.name, r.up.Load(), i == e.atomic, r.names()})
+	}
+	for _, x := range lost {
+		me.Earlier = append(me.Earlier, x.token[:])
 	}
 	if dialed != "" {
 		if err := p.write(me); err != nil {
@@ -133,16 +214,25 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string) (*Peer,
 	m, err := readMessage(conn)
 	switch {
 	case err != nil:
-		return refuse(errors.Join(ctx.Err(), err))
+		return refuse(fmt.Errorf("no hello of an engine: %w", errors.Join(ctx.Err(), err)))
 	case m.Kind == bye:
 		return nil, errors.Join(ErrDenied, m.failure())
 	case m.Kind != hello:
 		return refuse(fmt.Errorf("the peer begins with %q", string(m.Kind)))
 	}
 	copy(p.engine[:], m.Engine)
-	p.rails, p.liveness = m.Rails, e.o.Liveness
+	p.rails, p.liveness, p.theirLiveness = m.Rails, e.o.Liveness, time.Duration(m.Liveness)*time.Millisecond
 	if m.Liveness > 0 {
-		p.liveness = min(p.liveness, time.Duration(m.Liveness)*time.Millisecond)
+		p.liveness = min(p.liveness, p.theirLiveness)
+	}
+	if dialed != "" {
+		copy(p.token[:], m.Token)
+	} else {
+		p.token = newToken()
+		me.Token = p.token[:]
+		if err := e.forget(ctx, m.Earlier); err != nil {
+			return refuse(err)
+		}
 	}
 	p.scheduler.init(p, m.Notifications)
 	if err := e.admit(p); err != nil {
@@ -228,6 +318,9 @@ func (p *Peer) end(err error) {
 	p.mu.Unlock()
 	if first {
 		p.e.o.Log.Info("xfer: peer", "peer", p.Addr(), "err", err)
+		if p.dialed != "" {
+			p.e.lose(p)
+		}
 		p.cancel()
 		p.conn.SetDeadline(past)
 		close(p.over)
@@ -552,12 +645,18 @@ type early struct {
 }
 
 // notified takes a notification of the peer's, or the news that there is none with the number. Those
-// that came over different rails are put in order.
+// that came over different rails are put in order. One that has come before is ignored: a link may break
+// before the peer knows that it has come.
 func (p *Peer) notified(number, tag uint64, skipped bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left || number-p.nextNote >= uint64(untaken-p.untaken) || p.early[number%untaken].here {
+	switch {
+	case number != 0 && number < p.nextNote:
+		return nil
+	case p.left || number-p.nextNote >= uint64(untaken-p.untaken):
 		return fmt.Errorf("the peer has sent notification %d, after %d, of which %d were not taken", number, p.nextNote-1, p.untaken)
+	case p.early[number%untaken].here:
+		return nil
 	}
 	p.early[number%untaken] = early{true, skipped, tag}
 	for {

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -17,8 +17,13 @@ type rail struct {
 	e     *Engine
 	index int
 	name  string
+	info  *verbs.DeviceInfo
 	dev   *verbs.Device
 	port  int
+
+	transports []*transport
+	cm         cmListener
+	dc         *dcRail // nil without DC
 
 	atomic bool // the device has atomic operations
 	maxCQE int
@@ -26,9 +31,15 @@ type rail struct {
 	cq     *verbs.CQ
 
 	up      atomic.Bool   // the port is active
-	changes atomic.Uint32 // of up
+	changes atomic.Uint32 // of up, or of the port's addresses
 	gone    atomic.Bool   // the device was removed, or can't be polled
-	telling sync.Mutex    // held to change up
+	telling sync.Mutex    // held to change these
+
+	polling sync.Mutex // held to take completions, except by poll while nobody else may
+	spins   bool       // help may take them
+	helped  bool       // help takes them
+	idle    int64      // when there were none first, or 0
+	wcs     [64]verbs.WC
 
 	mu       sync.Mutex
 	ends     map[uint32]completer
@@ -38,21 +49,26 @@ type rail struct {
 	running sync.WaitGroup // its goroutines
 }
 
-// A completer takes the completions of a queue pair. The upper half of their WRIDs is its number on
+// A completer takes completions of a queue pair, in their order. The upper half of their WRIDs is its number on
 // the rail, which no other completer gets, so that a completion never reaches the wrong one.
-type completer interface{ complete(wc *verbs.WC) }
+type completer interface{ complete(wcs []verbs.WC) }
 
 func openRail(e *Engine, info *verbs.DeviceInfo, port, index int) (*rail, error) {
 	dev, err := info.Open()
 	if err != nil {
 		return nil, err
 	}
-	r := &rail{e: e, index: index, name: fmt.Sprintf("%s/%d", info.Name(), port), dev: dev, port: port, ends: make(map[uint32]completer)}
+	r := &rail{e: e, index: index, name: fmt.Sprintf("%s/%d", info.Name(), port), info: info, dev: dev, port: port, ends: make(map[uint32]completer)}
 	if err := r.open(); err != nil {
 		return nil, errors.Join(err, dev.Close())
 	}
 	r.running.Go(r.poll)
 	r.running.Go(r.watch)
+	if r.dc != nil {
+		for c := range r.dc.pools {
+			r.running.Go(r.dc.pools[c].lend)
+		}
+	}
 	return r, nil
 }
 
@@ -76,15 +92,78 @@ func (r *rail) open() error {
 	if r.pd, err = r.dev.AllocPD(); err != nil {
 		return err
 	}
-	if r.cq, err = r.dev.CreateCQ(verbs.CQOptions{MaxCQE: 1024}); err != nil {
+	cqes := 1024
+	if r.info.Transport() != verbs.TransportIB { // iWARP's and EFA's drivers can't resize a CQ
+		cqes = 1 << 15
+	}
+	if r.cq, err = r.dev.CreateCQ(verbs.CQOptions{MaxCQE: min(cqes, r.maxCQE)}); err != nil {
 		return err
 	}
-	// Devices without reliable connections, such as EFA, refuse this.
-	qp, err := r.pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: r.cq, RecvCQ: r.cq, Cap: verbs.QPCap{MaxSendWR: 1}})
-	if err != nil {
+	return r.findTransports()
+}
+
+// findTransports tries which transports the device has.
+func (r *rail) findTransports() error {
+	try := verbs.RC
+	switch r.info.Transport() {
+	case verbs.TransportIWARP:
+		r.transports = []*transport{overIWARP}
+		_, err := r.addr()
+		return err
+	case verbs.TransportIB:
+		r.transports = []*transport{overRC}
+	default:
+		r.transports, try = []*transport{overSRD}, verbs.SRD
+		// EFA's first devices have no RDMA writes.
+		mr, err := r.pd.AllocMR(noteLen, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteRead | verbs.AccessRemoteWrite})
+		if err != nil {
+			return err
+		}
+		if err := mr.Close(); err != nil {
+			return err
+		}
+	}
+	o := r.options(try)
+	o.SignalAll = try == verbs.SRD
+	qp, err := r.pd.CreateQP(o)
+	if err == nil {
+		err = qp.Close()
+	}
+	if err != nil || try != verbs.RC {
 		return err
 	}
-	return qp.Close()
+	if r.dc, err = newDCRail(r); err == nil {
+		r.transports = append(r.transports, overDC)
+	}
+	return nil
+}
+
+// names returns the names of the rail's transports.
+func (r *rail) names() (names []string) {
+	for _, t := range r.transports {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// transport returns one of the rail's transports by its name, or nil.
+func (r *rail) transport(name string) *transport {
+	for _, t := range r.transports {
+		if t.name == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// common returns the transport for a link to a peer's rail, or nil. DC is for many peers.
+func (r *rail) common(theirs []string) (best *transport) {
+	for _, t := range r.transports {
+		if slices.Contains(theirs, t.name) && (best == nil || t.shared && r.e.many()) {
+			best = t
+		}
+	}
+	return best
 }
 
 // gid returns the GID for a new queue pair. It changes with the port's addresses.
@@ -94,6 +173,9 @@ func (r *rail) gid() (verbs.GIDEntry, error) {
 
 // close closes the device and all that is on it.
 func (r *rail) close() error {
+	if err := r.cm.close(); err != nil {
+		return err
+	}
 	if err := r.dev.Close(); err != nil {
 		return err // its goroutines go on
 	}
@@ -103,6 +185,15 @@ func (r *rail) close() error {
 
 // lost reports whether the device is gone.
 func (r *rail) lost() bool { return r.gone.Load() }
+
+// lostBy reports whether the device is gone. An error of one of its verbs may say so before its
+// events do.
+func (r *rail) lostBy(err error) bool {
+	if errors.Is(err, verbs.ErrDeviceRemoved) && !r.lost() {
+		r.failed(err)
+	}
+	return r.lost()
+}
 
 // enter gives a completer its number, and makes room in the CQ for its completions.
 func (r *rail) enter(c completer, completions int) (uint32, error) {
@@ -133,8 +224,6 @@ func wrid(number, request uint32) uint64 { return uint64(number)<<32 | uint64(re
 
 // poll takes completions until the device is closed.
 func (r *rail) poll() {
-	wcs := make([]verbs.WC, 64)
-	spin := r.e.o.Spin
 	for wc, err := range r.cq.All(context.Background()) {
 		if err != nil {
 			var odd *verbs.CQEError
@@ -144,36 +233,77 @@ func (r *rail) poll() {
 			r.failed(err)
 			return
 		}
-		wcs[0] = wc
-		r.completed(wcs[:1])
-		for last := time.Now(); ; {
-			n, err := r.cq.Poll(wcs)
-			if err != nil {
-				break // All returns it
-			}
-			if n > 0 {
-				r.completed(wcs[:n])
-				if spin > 0 {
-					last = time.Now()
-				}
-				continue
-			}
-			if spin == 0 || time.Since(last) > spin {
-				break
-			}
-			runtime.Gosched()
-		}
+		r.wcs[0] = wc
+		r.completed(r.wcs[:1])
+		r.spin()
 	}
 }
 
+// spin takes completions until there were none for Options.Spin, or an error, which All returns.
+func (r *rail) spin() {
+	r.polling.Lock()
+	defer r.polling.Unlock()
+	limit := int64(r.e.o.Spin)
+	r.spins, r.idle = true, 0
+	for {
+		n, err := r.take()
+		if err != nil || n == 0 && limit == 0 {
+			break
+		}
+		if n > 0 {
+			continue
+		}
+		now := r.e.timeNow()
+		if r.idle == 0 {
+			r.idle = now
+		}
+		if now-r.idle > limit {
+			break
+		}
+		r.polling.Unlock()
+		runtime.Gosched()
+		r.polling.Lock()
+	}
+	r.spins = false
+}
+
+// take takes completions. The caller holds the lock polling.
+func (r *rail) take() (int, error) {
+	n, err := r.cq.Poll(r.wcs[:])
+	if n > 0 {
+		r.idle = 0
+		r.completed(r.wcs[:n])
+	}
+	return n, err
+}
+
+// help takes completions on a goroutine of the program's, which saves it two switches to the rail's. It does
+// so only while that spins: completions must be taken in their order.
+func (r *rail) help() {
+	if !r.polling.TryLock() {
+		return
+	}
+	if r.spins {
+		r.helped = true
+		r.take()
+		r.helped = false
+	}
+	r.polling.Unlock()
+}
+
 func (r *rail) completed(wcs []verbs.WC) {
-	for i := range wcs {
+	for len(wcs) > 0 {
+		number, n := uint32(wcs[0].WRID>>32), 1
+		for n < len(wcs) && uint32(wcs[n].WRID>>32) == number {
+			n++
+		}
 		r.mu.Lock()
-		c := r.ends[uint32(wcs[i].WRID>>32)]
+		c := r.ends[number]
 		r.mu.Unlock()
 		if c != nil {
-			c.complete(&wcs[i])
+			c.complete(wcs[:n])
 		}
+		wcs = wcs[n:]
 	}
 }
 
@@ -200,6 +330,8 @@ func (r *rail) watch() {
 			// The event may be old: the port tells its state.
 			attr, err := r.dev.QueryPort(r.port)
 			r.setUp(err == nil && attr.State == verbs.PortActive)
+		case ev.Type == verbs.EventGIDChange:
+			r.moved()
 		}
 	}
 }
@@ -212,8 +344,23 @@ func (r *rail) setUp(up bool) {
 	if r.up.Swap(up) == up {
 		return
 	}
-	r.changes.Add(1)
 	r.e.o.Log.Info("xfer: rail", "rail", r.name, "up", up)
+	r.tell(up)
+}
+
+// moved notes that the port's addresses have changed: those that had no way may have one now. A port
+// often comes up before its addresses.
+func (r *rail) moved() {
+	r.telling.Lock()
+	defer r.telling.Unlock()
+	if r.up.Load() {
+		r.tell(true)
+	}
+}
+
+// tell tells the peers of the port's state.
+func (r *rail) tell(up bool) {
+	r.changes.Add(1)
 	for _, p := range r.e.Peers() {
 		p.railChanged(r, up)
 	}

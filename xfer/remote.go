@@ -39,7 +39,9 @@ func (a Access) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText parses what String returns.
 func (a *Access) UnmarshalText(b []byte) error {
-	*a = 0
+	if *a = 0; len(b) == 0 {
+		return nil
+	}
 	for name := range strings.SplitSeq(string(b), "|") {
 		bit := Access(0)
 		for i := range accessNames {
@@ -57,7 +59,7 @@ func (a *Access) UnmarshalText(b []byte) error {
 
 // A Remote is memory that its owner has granted to others: what Grant.Remote returns. It is a small
 // value, which travels as JSON or as binary. It has a secret: whoever knows it may use the memory,
-// unless GrantOptions.Allow refuses the peer.
+// unless GrantOptions.Allow refuses the peer. It doesn't say at which address its owner listens.
 type Remote struct {
 	engine engineID // the owner; a new one for each Open, so that what was granted before is stale
 	grant  uint64
@@ -95,6 +97,17 @@ func (r Remote) String() string {
 // LogValue returns String: package log/slog would otherwise log the secret.
 func (r Remote) LogValue() slog.Value { return slog.StringValue(r.String()) }
 
+// check returns an error unless the numbers are those of memory.
+func (r *Remote) check() error {
+	switch {
+	case *r == Remote{}:
+		return fmt.Errorf("xfer: %w", errRemote)
+	case !r.valid():
+		return invalid("the numbers of a Remote are out of range")
+	}
+	return nil
+}
+
 // valid reports whether the numbers are those of memory.
 func (r *Remote) valid() bool {
 	return r.engine != engineID{} && r.access != 0 && r.access&^allAccess == 0 && r.n <= math.MaxInt && r.off <= math.MaxInt-r.n
@@ -126,8 +139,8 @@ func (r *Remote) UnmarshalBinary(b []byte) error {
 	x := Remote{access: Access(b[1]), grant: binary.BigEndian.Uint64(b[18:]), off: binary.BigEndian.Uint64(b[42:]), n: binary.BigEndian.Uint64(b[50:])}
 	copy(x.engine[:], b[2:])
 	copy(x.secret[:], b[26:])
-	if !x.valid() {
-		return invalid("the numbers of a Remote are out of range")
+	if err := x.check(); err != nil {
+		return err
 	}
 	*r = x
 	return nil
@@ -161,8 +174,8 @@ func (r *Remote) UnmarshalJSON(b []byte) error {
 	if err := unhex(x.secret[:], j.Secret); err != nil {
 		return err
 	}
-	if !x.valid() {
-		return invalid("the numbers of a Remote are out of range")
+	if err := x.check(); err != nil {
+		return err
 	}
 	*r = x
 	return nil

@@ -30,8 +30,9 @@ func (c class) String() string { return [...]string{"small", "bulk"}[c] }
 // A scheduler hands a peer's operations to lanes. Its lock also protects the lanes, their links, and
 // the batches that run.
 type scheduler struct {
-	p  *Peer
-	mu sync.Mutex
+	p   *Peer
+	mu  sync.Mutex
+	now int64 // when it was locked: see lock
 
 	begun   bool  // the lanes have been started
 	stopped error // why nothing can be started any more
@@ -46,6 +47,7 @@ type scheduler struct {
 	notes    queue           // notifications that wait for a credit
 	credits  int
 	attached map[attachKey]*attachment
+	recent   *attachment // that was looked up last
 	lastLink uint32
 	lastNote uint64
 	theirs   []bool // the peer's rails that are up
@@ -60,9 +62,10 @@ type scheduler struct {
 type slice struct {
 	part   *part
 	off, n int
-	posted int64  // when
-	note   uint32 // the number of a notification among those of its link, from 1
-	fenced bool   // its request is followed by a fence: see lane.stage
+	posted int64 // when
+	fenced bool  // its request is followed by a fence: see lane.stage
+	fence  bool  // that has been staged
+	over   bool  // the request has completed
 
 	failures int            // how often it has broken a link
 	failedOn *lane          // where it was not done last
@@ -81,6 +84,12 @@ func (s *scheduler) init(p *Peer, credits int) {
 	s.atomic = slices.IndexFunc(p.rails, func(r railInfo) bool { return r.Atomic })
 }
 
+// lock locks the scheduler, and looks at the clock.
+func (s *scheduler) lock() {
+	s.mu.Lock()
+	s.now = s.p.e.now()
+}
+
 // unlock unlocks the scheduler, and tells programs of the batches that are over.
 func (s *scheduler) unlock() {
 	list := s.ended
@@ -90,11 +99,16 @@ func (s *scheduler) unlock() {
 }
 
 // leave is unlock for a goroutine of the program's. OnDone may start a batch again, and must not be
-// called by the call that has started it.
+// called by a call of the program's, which may hold a lock that it wants.
 func (s *scheduler) leave() {
 	list := s.ended
 	s.ended = nil
 	s.mu.Unlock()
+	for list != nil && list.OnDone == nil {
+		b := list
+		list, b.next = b.next, nil
+		b.end()
+	}
 	if list != nil {
 		go tell(list)
 	}
@@ -110,7 +124,7 @@ func tell(list *Batch) {
 
 // start queues the parts of a batch.
 func (s *scheduler) start(b *Batch) {
-	s.mu.Lock()
+	s.lock()
 	if s.stopped == nil && !s.begun {
 		s.begin()
 	}
@@ -120,6 +134,7 @@ func (s *scheduler) start(b *Batch) {
 			continue
 		}
 		b.open++
+		s.trace(TraceStart, q, nil, 0, q.n, nil)
 		if s.stopped != nil {
 			s.fail(b, s.error(q, nil, slice{}, s.stopped))
 			b.open--
@@ -144,10 +159,12 @@ func (s *scheduler) settle(b *Batch) {
 	}
 	if b.err == nil && b.noted && !b.told {
 		b.told, b.open = true, 1
-		b.note.handed, b.note.since = 0, s.p.e.now()
+		b.note.handed, b.note.since = 0, s.now
+		s.trace(TraceStart, &b.note, nil, 0, 0, nil)
 		s.notes.push(&b.note)
 		return
 	}
+	s.traceEnd(b)
 	unuse(b.parts)
 	b.next = s.ended
 	s.ended = b
@@ -237,11 +254,14 @@ func (s *scheduler) dispatch() {
 			if l == nil {
 				break
 			}
-			l.stage(s.take(c))
+			x := s.take(c)
+			l.stage(&x)
 		}
 	}
 	for _, l := range s.lanes {
-		l.flush()
+		if l.staged > 0 {
+			l.flush()
+		}
 	}
 }
 
@@ -301,7 +321,10 @@ func (s *scheduler) choose(c class, n int, not *lane) *lane {
 	any := false
 	for {
 		for _, l := range s.lanes {
-			if t := float64(l.bytes+n+1) / l.rate; s.fits(l, c, any, not) && t < least {
+			if !s.fits(l, c, any, not) {
+				continue
+			}
+			if t := float64(l.bytes+n+1) / l.rate; t < least {
 				best, least = l, t
 			}
 		}
@@ -320,17 +343,17 @@ func (s *scheduler) choose(c class, n int, not *lane) *lane {
 	}
 	// A lane whose speed was misjudged, or has changed, would get nothing, and never be measured again.
 	for _, l := range s.lanes {
-		if s.fits(l, c, any, not) && l.link.head == l.link.tail && s.p.e.now()-l.last > int64(judged) {
+		if s.fits(l, c, any, not) && l.link.head == l.link.tail && s.now-l.last > int64(judged) && l.link.end.ready() {
 			return l
 		}
 	}
-	if best.room() {
+	if best.room() && best.link.end.ready() {
 		return best
 	}
 	// A slower lane may take the slice if it ends there before the rest would on the best one.
 	least += float64(s.rest(c)) / best.rate
 	for _, l := range s.lanes {
-		if s.fits(l, c, any, not) && l.room() && float64(l.bytes+n+1)/l.rate < least {
+		if s.fits(l, c, any, not) && l.room() && float64(l.bytes+n+1)/l.rate < least && l.link.end.ready() {
 			return l
 		}
 	}
@@ -357,15 +380,12 @@ func (s *scheduler) done(x *slice) {
 	s.settle(x.part.b)
 }
 
-// resolve decides what becomes of a slice that a link has not done. received is the number of
-// notifications that the peer has received over the link; lost, if not nil, is why that can't be
-// known.
-func (s *scheduler) resolve(k *link, x slice, received uint64, lost error) {
+// resolve decides what becomes of a slice that a link has not done. lost, if not nil, is why it can't be
+// known whether the peer's side is closed. A notification that has come is sent again: the peer knows its
+// number.
+func (s *scheduler) resolve(k *link, x slice, lost error) {
 	l, q := k.lane, x.part
 	switch {
-	case q.op == opNotify && lost == nil && uint64(x.note) <= received:
-		s.done(&x)
-		return
 	case q.b.err != nil:
 		if q.class == atomics && !errors.Is(q.b.err, ErrUncertain) {
 			q.b.err = fmt.Errorf("%w; and %w", q.b.err, ErrUncertain)
@@ -379,7 +399,12 @@ func (s *scheduler) resolve(k *link, x slice, received uint64, lost error) {
 	case x.failures == tries || q.class == atomics:
 		s.fail(q.b, s.error(q, l, x, k.err))
 	default:
-		x.failure, x.failedOn = nil, l
+		err := k.err
+		if x.failure != nil {
+			err = x.failure
+		}
+		s.trace(TraceAgain, q, l, x.off, x.n, err)
+		x.failure, x.failedOn, x.fence = nil, l, false
 		s.again[q.class] = append(s.again[q.class], x)
 		l.stats.again.Add(1)
 		return
@@ -421,7 +446,7 @@ func (s *scheduler) release(q *part) {
 
 // credited is the peer's permission to send more notifications.
 func (s *scheduler) credited(n uint64) error {
-	s.mu.Lock()
+	s.lock()
 	defer s.unlock()
 	if s.credits += int(n); s.credits > maxCredit {
 		return fmt.Errorf("the peer has given %d credits", s.credits)
@@ -460,9 +485,9 @@ func (s *scheduler) markQueue(list *queue, since int64, err error) {
 
 // check fails what waits for a rail in vain, and gives up links that have hung.
 func (s *scheduler) check() {
-	s.mu.Lock()
+	s.lock()
 	defer s.unlock()
-	now, patience := s.p.e.now(), int64(s.p.e.o.Patience)
+	now, patience := s.now, int64(s.p.e.o.Patience)
 	for _, l := range s.lanes {
 		if l.link != nil && l.link.theirs == s.atomic {
 			s.reached = now
@@ -501,8 +526,12 @@ var errHung = errors.New("a request has not ended for too long")
 func (s *scheduler) stop() {
 	s.mu.Lock()
 	s.stopped = s.p.lost()
+	begun := s.begun
 	s.unlock()
 	s.running.Wait()
+	if begun {
+		s.p.e.use(-1)
+	}
 	s.mu.Lock()
 	s.failAll(math.MaxInt64, s.stopped)
 	s.unlock()
@@ -550,13 +579,17 @@ type attachKey struct {
 // attach queues a part, behind its attachment if that must be made first.
 func (s *scheduler) attach(q *part) error {
 	key := attachKey{q.remote.grant, q.remote.secret}
-	a := s.attached[key]
+	a := s.recent
+	if a == nil || a.err != nil || a.key != key {
+		a = s.attached[key]
+	}
 	if a == nil {
 		a = &attachment{key: key, idle: make(chan struct{})}
 		s.attached[key] = a
 		go s.ask(a)
 	}
-	q.att, q.since = a, s.p.e.now()
+	s.recent = a
+	q.att, q.since = a, s.now
 	if !a.ready {
 		s.waiting.push(q)
 		return nil
@@ -587,7 +620,7 @@ func (s *scheduler) ask(a *attachment) {
 	if err == nil && len(m.Keys) != len(s.p.rails) {
 		err = fmt.Errorf("the peer has %d rails, and gives %d keys", len(s.p.rails), len(m.Keys))
 	}
-	s.mu.Lock()
+	s.lock()
 	defer s.unlock()
 	if err == nil {
 		err = a.err // revoked meanwhile

@@ -7,7 +7,7 @@ import (
 
 // A slice that hangs on each link isn't tried for ever. One whose links break for other reasons is.
 func TestBlame(t *testing.T) {
-	p := &Peer{dialed: "peer", rails: make([]railInfo, 1)}
+	p := &Peer{e: new(Engine), dialed: "peer", rails: make([]railInfo, 1)}
 	p.scheduler.init(p, 1)
 	for reason, want := range map[error]int{errHung: tries, errDown: 100} {
 		k := &link{lane: &lane{s: &p.scheduler, rail: &rail{name: "rail"}}, err: reason}
@@ -19,7 +19,7 @@ func TestBlame(t *testing.T) {
 		for ; b.err == nil && n < 100; n++ {
 			k.failed = []slice{x}
 			k.blame()
-			p.resolve(k, k.failed[0], 0, nil)
+			p.resolve(k, k.failed[0], nil)
 			if list := p.again[q.class]; len(list) > 0 {
 				x, p.again[q.class] = list[0], nil
 			}

@@ -23,18 +23,19 @@ type PeerStats struct {
 // LaneStats are the counters of the requests of one class, "small" or "bulk", over one rail to one
 // peer. They count from the first operation on.
 type LaneStats struct {
-	Rail     string  `json:"rail"`            // its name
-	Class    string  `json:"class"`           // "small" or "bulk"
-	Up       bool    `json:"up"`              // there is a queue pair
-	Theirs   string  `json:"theirs"`          // the peer's rail, while Up
-	Read     uint64  `json:"read"`            // bytes
-	Written  uint64  `json:"written"`         // bytes
-	Requests uint64  `json:"requests"`        // that have succeeded
-	Again    uint64  `json:"again"`           // slices that were sent again, perhaps over another rail
-	Failed   uint64  `json:"failed"`          // queue pairs that were lost because a request failed
-	Links    uint64  `json:"links"`           // queue pairs that were connected
-	Rate     float64 `json:"rate"`            // bytes per second while requests are in flight, as measured
-	Error    string  `json:"error,omitempty"` // why there is no queue pair
+	Rail      string  `json:"rail"`            // its name
+	Class     string  `json:"class"`           // "small" or "bulk"
+	Up        bool    `json:"up"`              // there is a queue pair
+	Transport string  `json:"transport"`       // "rc", "dc", "srd" or "iwarp", while Up
+	Theirs    string  `json:"theirs"`          // the peer's rail, while Up
+	Read      uint64  `json:"read"`            // bytes
+	Written   uint64  `json:"written"`         // bytes
+	Requests  uint64  `json:"requests"`        // that have succeeded
+	Again     uint64  `json:"again"`           // slices that were sent again, perhaps over another rail
+	Failed    uint64  `json:"failed"`          // queue pairs that were lost because a request failed
+	Links     uint64  `json:"links"`           // queue pairs that were connected
+	Rate      float64 `json:"rate"`            // bytes per second while requests are in flight, as measured
+	Error     string  `json:"error,omitempty"` // why there is no queue pair
 }
 
 // laneCounters are the counters of a lane.
@@ -67,7 +68,7 @@ func (p *Peer) Stats() PeerStats {
 			Again: c.again.Load(), Failed: c.failed.Load(), Links: c.links.Load(), Rate: l.rate * 1e9,
 		}
 		if k := l.link; k != nil {
-			x.Up, x.Theirs = true, p.rails[k.theirs].Name
+			x.Up, x.Transport, x.Theirs = true, k.kind.name, p.rails[k.theirs].Name
 		} else if l.err != nil {
 			x.Error = l.err.Error()
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -18,11 +19,11 @@ import (
 type kind string
 
 const (
-	hello  kind = "hello"  // Version, Engine, Rails, Notifications, Liveness
+	hello  kind = "hello"  // Version, Engine, Rails, Notifications, Liveness; of the side that has dialed also Earlier, of the other one Token
 	answer kind = "answer" // ID, and Code and Text if the request has failed
 
-	openLink  kind = "open"   // request: Link, Rail of the receiver, Endpoint; its answer has Endpoint, and Address and a key of eight bytes for fences
-	closeLink kind = "close"  // request: Link; its answer has Count, of the notifications received
+	openLink  kind = "open"   // request: Link, Rail of the receiver, Transport, with rc and srd Endpoint; its answer has Token, Address and a key of eight bytes for fences, and Endpoint, Listens or DCKey
+	closeLink kind = "close"  // request: Link
 	attach    kind = "attach" // request: Grant, Secret; its answer has Address, Length, Access, Keys
 	revoke    kind = "revoke" // request: Grant; its answer says that none of its requests is in flight
 
@@ -45,11 +46,18 @@ type message struct {
 	Notifications int        `json:"notifications,omitempty"` // that the sender takes before a credit
 	Liveness      int64      `json:"liveness,omitempty"`      // milliseconds of silence after which the sender takes the receiver for lost
 
+	Earlier [][]byte `json:"earlier,omitempty"` // tokens of connections that are lost
+
 	Link     uint32          `json:"link,omitempty"`
 	Rail     int             `json:"rail,omitempty"`
 	Up       bool            `json:"up,omitempty"`
 	Endpoint *verbs.Endpoint `json:"endpoint,omitempty"`
 	Count    uint64          `json:"count,omitempty"`
+
+	Transport string `json:"transport,omitempty"`
+	Token     []byte `json:"token,omitempty"`   // of the target, or of the connection
+	Listens   string `json:"listens,omitempty"` // the address to connect to
+	DCKey     []byte `json:"dc_key,omitempty"`
 
 	Grant   uint64   `json:"grant,omitempty"`
 	Secret  []byte   `json:"secret,omitempty"`
@@ -64,10 +72,12 @@ type railInfo struct {
 	Name   string `json:"name"`
 	Up     bool   `json:"up"`
 	Atomic bool   `json:"atomic,omitempty"` // it carries out all atomic operations
+
+	Transports []string `json:"transports"`
 }
 
 const (
-	version    = 1
+	version    = 2
 	maxMessage = 64 << 10
 	maxRails   = 64
 
@@ -153,16 +163,14 @@ func (m *message) check() error {
 			return bad("number of notifications")
 		case m.Liveness < 0 || m.Liveness > maxLiveness:
 			return bad("liveness")
-		}
-	case openLink:
-		if m.Endpoint == nil {
-			return bad("endpoint")
+		case len(m.Earlier) > maxEarlier || slices.ContainsFunc(m.Earlier, func(b []byte) bool { return len(b) != len(token{}) }):
+			return bad("earlier connection")
 		}
 	case attach:
 		if len(m.Secret) != len(secret{}) {
 			return bad("secret")
 		}
-	case answer, closeLink, revoke, credit, railUp, skipNote, alive, bye:
+	case answer, openLink, closeLink, revoke, credit, railUp, skipNote, alive, bye:
 	default:
 		return bad("kind")
 	}

@@ -3,6 +3,7 @@ package xfer
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"reflect"
 	"testing"
 )
@@ -34,10 +35,22 @@ func FuzzRemote(f *testing.F) {
 	})
 }
 
+// A Remote that was sliced out of range travels, and is refused for that reason.
+func TestRemoteOutOfRange(t *testing.T) {
+	r := Remote{engine: engineID{1}, access: Read, n: 5}.Slice(1, 5)
+	b, _ := r.MarshalBinary()
+	j, _ := r.MarshalJSON()
+	for _, err := range []error{new(Remote).UnmarshalBinary(b), json.Unmarshal(j, new(Remote))} {
+		if !errors.Is(err, errRemote) {
+			t.Error(err)
+		}
+	}
+}
+
 // A message that is accepted can be handled: its numbers are in range.
 func FuzzMessage(f *testing.F) {
 	for _, m := range []*message{
-		{Kind: hello, Version: 1, Engine: make([]byte, 16), Rails: []railInfo{{"mlx5_0/1", true, true}}, Notifications: 7},
+		{Kind: hello, Version: version, Engine: make([]byte, 16), Rails: []railInfo{{"mlx5_0/1", true, true, []string{"rc"}}}, Notifications: 7},
 		{Kind: attach, ID: 1, Grant: 2, Secret: make([]byte, 16)}, {Kind: answer, ID: 1, Address: 4096, Length: 4096, Access: Read | Write, Keys: []uint32{1, 2}},
 		{Kind: answer, ID: 2, Code: "revoked", Text: "x"}, {Kind: credit, Count: 9}, {Kind: railUp, Rail: 3, Up: true},
 	} {

@@ -1,0 +1,111 @@
+package xfer_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/xfer"
+)
+
+// mappings returns how often the process has mapped a file.
+func mappings(t *testing.T, file string) int {
+	return bytes.Count(rdmatest.Must(os.ReadFile("/proc/self/maps"))(t), []byte(file))
+}
+
+// A file is served from its mapping, and another one is written to. Close unmaps them.
+func TestRegisterFile(t *testing.T) {
+	m := twoEngines(t, 2, quick)
+	want := make([]byte, 3*os.Getpagesize()+77)
+	fill(want, 4)
+	name := filepath.Join(t.TempDir(), "served")
+	rdmatest.Check(t, os.WriteFile(name, want, 0o600))
+	f := rdmatest.Must(os.Open(name))(t)
+	if _, err := m.b.RegisterFile(f, 0, len(want), false); !errors.Is(err, syscall.EACCES) {
+		t.Errorf("a file that is open for reading only: %v", err)
+	}
+	if _, err := m.b.RegisterFile(f, 1, 10, true); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("an offset within a page: %v", err)
+	}
+	if _, err := m.b.RegisterFile(f, 0, 0, true); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("no bytes: %v", err)
+	}
+	served := rdmatest.Must(m.b.RegisterFile(f, int64(os.Getpagesize()), len(want)-os.Getpagesize(), true))(t)
+	rdmatest.Check(t, f.Close())
+	want = want[os.Getpagesize():]
+	if _, err := served.All().Grant(xfer.GrantOptions{Access: xfer.Write}); !errors.Is(err, verbs.ErrInvalid) {
+		t.Errorf("a grant to write to it: %v", err)
+	}
+
+	fd := rdmatest.Must(unix.MemfdCreate("fetched-by-xfer", 0))(t)
+	fetched := os.NewFile(uintptr(fd), "fetched")
+	defer fetched.Close()
+	rdmatest.Check(t, fetched.Truncate(int64(len(want))))
+	into := rdmatest.Must(m.a.RegisterFile(fetched, 0, len(want), false))(t)
+	rdmatest.Check(t, m.peer.Read(patient(t), into.All(), grant(t, served.All(), xfer.Read).Remote()))
+	got := make([]byte, len(want))
+	rdmatest.Must(fetched.ReadAt(got, 0))(t)
+	if !bytes.Equal(got, want) {
+		t.Error("the file has wrong bytes")
+	}
+	if mappings(t, name) != 1 || mappings(t, "fetched-by-xfer") != 1 {
+		t.Error("the files are not mapped once")
+	}
+	rdmatest.Check(t, errors.Join(into.Close(), served.Close()))
+	if mappings(t, name) != 0 || mappings(t, "fetched-by-xfer") != 0 {
+		t.Error("the files are still mapped")
+	}
+}
+
+func TestAllocWith(t *testing.T) {
+	m := twoEngines(t, 1, quick)
+	for _, o := range []xfer.AllocOptions{{}, {Near: "vt0/1"}} {
+		mine, theirs := rdmatest.Must(m.a.AllocWith(100_000, o))(t), memory(t, m.b, 100_000, 3)
+		rdmatest.Check(t, m.peer.Read(patient(t), mine.All(), grant(t, theirs.All(), xfer.Read).Remote()))
+		if !bytes.Equal(mine.Bytes(), theirs.Bytes()) {
+			t.Errorf("%+v: wrong bytes", o)
+		}
+		rdmatest.Check(t, mine.Close())
+	}
+	for _, o := range []xfer.AllocOptions{{Near: "vt9/1"}, {HugePages: 3 << 20}, {HugePages: -1}} {
+		if _, err := m.a.AllocWith(10, o); !errors.Is(err, verbs.ErrInvalid) {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+	// Without free huge pages there is an error, and nothing is mapped.
+	const huge = 2 << 20
+	mem, err := m.a.AllocWith(100, xfer.AllocOptions{HugePages: huge})
+	switch {
+	case err == nil:
+		if mem.Len() != 100 || len(mem.Bytes()) != 100 {
+			t.Errorf("%d bytes", mem.Len())
+		}
+		rdmatest.Check(t, mem.Close())
+	case !errors.Is(err, syscall.ENOMEM) && !errors.Is(err, syscall.EINVAL):
+		t.Errorf("in huge pages: %v", err)
+	}
+}
+
+// A device without dma-bufs refuses, and no file stays open.
+func TestRegisterDmabufRefused(t *testing.T) {
+	m := twoEngines(t, 1, quick)
+	f := rdmatest.Must(os.Open("/dev/null"))(t)
+	defer f.Close()
+	before := len(rdmatest.Must(os.ReadDir("/proc/self/fd"))(t))
+	if _, err := m.a.RegisterDmabuf(int(f.Fd()), 0, 4096, false); err == nil {
+		t.Error("a file that is no dma-buf is registered")
+	}
+	if _, err := m.a.RegisterDmabuf(-1, 0, 4096, false); !errors.Is(err, syscall.EBADF) {
+		t.Errorf("no file: %v", err)
+	}
+	if after := len(rdmatest.Must(os.ReadDir("/proc/self/fd"))(t)); after != before {
+		t.Errorf("%d files, and %d before", after, before)
+	}
+}
