@@ -25,6 +25,9 @@ var requests = map[string]func(m *machine, r control.Request) (any, error){
 		m.port.SetUp(r.Up)
 		return nil, nil
 	},
+	"pause": func(m *machine, r control.Request) (any, error) {
+		return nil, m.hca.Pause(r.Up)
+	},
 	"switches": func(m *machine, r control.Request) (any, error) {
 		return nil, m.fabric.SetSwitches(switchGUID, r.Switches)
 	},

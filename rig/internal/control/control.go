@@ -15,7 +15,7 @@ import (
 type Request struct {
 	Do  string // the request's name
 	HCA int    // the number of the HCA
-	Up  bool   // port, trunk
+	Up  bool   // port, trunk, pause
 	// switches: the HCAs at each
 	Switches [][]int
 	// faults: fractions of 1, and nanoseconds

@@ -6,6 +6,7 @@ type Counters struct {
 	Sent, SentWords, SentUnicast, SentMulticast                 uint64
 	Received, ReceivedWords, ReceivedUnicast, ReceivedMulticast uint64
 	Downs                                                       uint64 // how often it went down
+	Waits                                                       uint64 // ticks in which flow control kept it from sending; its HCA counts them
 }
 
 // Counters returns the port's counters.

@@ -13,6 +13,7 @@ type Link struct {
 	Source, Dest MAC
 	Tagged       bool
 	Tag          uint16 // the VLAN tag: the VLAN ID, and above it the priority
+	V1           bool   // the type of frames of RoCE version 1, in which a GRH follows
 }
 
 // VLAN returns the packet's VLAN ID, and whether the packet is tagged.

@@ -237,6 +237,41 @@ func TestTwoSwitches(t *testing.T) {
 	expect("to and fro between the switches", "[[] [] [] []]", far, GID{})
 	table(far, 2, 1, 3)
 
+	// A route may begin at a switch that is asked by its LID: there and back it is by LID as far as that switch.
+	const first, second = 7, 8
+	for i, path := range [][]byte{{1}, {1, 3}} {
+		s.set(t, 0x15, 0, func(d []byte) { binary.BigEndian.PutUint16(d[infoLID:], uint16(first+i)) }, path...)
+	}
+	own := s.ports[0].LID()
+	table(second, 3, 1)
+	table(int(own), 1, 1)
+	table(int(own), 3, 1, 3)
+	fromLID := func(path ...byte) []byte {
+		b := smp(directed, methodGet, 0x11, 0, path...)
+		m := b[smpOffset:]
+		m[smpHopPointer] = 0
+		binary.BigEndian.PutUint16(m[smpSourceLID:], own)
+		binary.BigEndian.PutUint16(m[smpSourceLID+2:], PermissiveLID)
+		return b
+	}
+	if m := s.ask(t, first, fromLID(3)); m[smpHopPointer] != 0 || binary.BigEndian.Uint64(m[smpData+12:]) != switchGUID+1 {
+		t.Errorf("the second switch, from the first one's LID on: % x", m[:smpData+40])
+	}
+	s.send(0, second, GID{}, string(fromLID(2)))
+	if len(s.got[3]) != 1 {
+		t.Fatalf("an adapter, from the second switch's LID on: %s", s.take())
+	}
+	back := []byte(s.got[3][0])
+	s.take()
+	back[smpOffset+smpStatus] |= returning
+	s.send(3, PermissiveLID, GID{}, string(back))
+	if len(s.got[0]) != 1 || s.got[0][0][smpOffset+smpHopPointer] != 0 {
+		t.Errorf("its answer: %.80q", s.got)
+	}
+	s.take()
+	s.send(0, first, GID{}, string(fromLID()))
+	expect("a route of no hops from a LID on", "[[] [] [] [x]]", far, GID{})
+
 	group := GID{0xff, 0x12, 15: 1}
 	for _, p := range s.ports {
 		p.Join(group)

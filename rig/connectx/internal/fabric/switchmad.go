@@ -19,6 +19,7 @@ const (
 	smpHopCount   = 7
 	smpAttr       = 16
 	smpModifier   = 20
+	smpSourceLID  = 32 // of a directed route that doesn't begin or end with its sender: DrSLID
 	smpData       = 64
 	smpPath       = 128
 	smpReturnPath = 192
@@ -75,21 +76,31 @@ func (x *crossbar) manage(f *Fabric, in int, p *Packet) (out int) {
 	if count >= smpSize {
 		return 0
 	}
+	begins := pointer == 0 && p.DLID != PermissiveLID // the route, after a part by LID
 	p.DLID, p.SLID = PermissiveLID, PermissiveLID
 	if b[smpStatus]&returning != 0 {
-		if pointer < 2 || pointer > count {
+		if pointer < 1 || pointer > count {
 			return 0
 		}
 		b[smpHopPointer]--
-		return int(b[smpReturnPath+pointer-1])
+		if pointer > 1 {
+			return int(b[smpReturnPath+pointer-1])
+		}
+		// The route began here: the rest of the way back is by LID.
+		if p.DLID, p.SLID = binary.BigEndian.Uint16(b[smpSourceLID:]), x.lid(); p.DLID == 0 || p.DLID >= FirstMulticastLID {
+			return 0
+		}
+		return int(x.table[p.DLID])
 	}
 	switch {
-	case pointer == 0 || pointer > count:
+	case pointer == 0 && !begins || pointer > count:
 		return 0
 	case pointer < count:
 		b[smpReturnPath+pointer] = byte(in)
 		b[smpHopPointer]++
 		return int(b[smpPath+pointer+1])
+	case begins: // a route of no hops
+		return 0
 	}
 	b[smpReturnPath+pointer] = byte(in)
 	if b[smpMethod] != methodGet && b[smpMethod] != methodSet {

@@ -61,6 +61,7 @@ const (
 	capRoCE      = 4
 	capFlowTable = 7
 	capQoS       = 0xc
+	capDebug     = 0xd
 	capDeviceMem = 0xf
 	capLast      = 0x2a
 )
@@ -80,7 +81,7 @@ var settable = []string{
 var capabilityLayouts = map[uint16]string{
 	capGeneral: "cmd_hca_cap", capEthernet: "per_protocol_networking_offload_caps",
 	capODP: "odp_cap", capAtomic: "atomic_caps", capRoCE: "roce_cap", capFlowTable: "flow_table_nic_cap",
-	capQoS: "qos_cap", capDeviceMem: "device_mem_cap",
+	capQoS: "qos_cap", capDebug: "debug_cap", capDeviceMem: "device_mem_cap",
 }
 
 func newCapabilities(ethernet bool, p *Profile) capabilities {
@@ -176,7 +177,7 @@ var promises = map[uint16]map[string]uint64{
 		"log_max_mrw_sz":                  40, "log_max_klm_list_size": 16, "max_indirection": 4,
 		"relaxed_ordering_write": 1, "relaxed_ordering_write_umr": 1, "pg": 1,
 
-		"device_memory": 1,
+		"device_memory": 1, "debug": 1,
 
 		// A tick of the clock is a nanosecond.
 		"device_frequency_mhz": 1000, "device_frequency_khz": 1000000,
@@ -188,6 +189,7 @@ var promises = map[uint16]map[string]uint64{
 		transportFaults + "rc_odp_caps.atomic": 1, transportFaults + "rc_odp_caps.srq_receive": 1,
 		transportFaults + "ud_odp_caps.send": 1,
 	},
+	capDebug: {"resource_dump": 1},
 	capDeviceMem: {
 		"memic": 1, "log_min_memic_alloc_size": logMinMemic, "log_max_memic_addr_alignment": logMaxMemicAlign,
 		"memic_bar_size": DeviceMemory, "max_memic_size": maxDeviceMemory,
@@ -226,7 +228,7 @@ var ethernetPromises = map[uint16]map[string]uint64{
 	// RoCE version 2 over both versions of IP. It can't be turned off here, but
 	// the driver needn't use it.
 	capRoCE: {
-		"roce_version": 1 << 2, "l3_type": 1<<1 | 1<<2, "roce_address_table_size": roceAddresses,
+		"roce_version": 1 << roceVersion2, "l3_type": 1<<1 | 1<<2, "roce_address_table_size": roceAddresses,
 		"r_roce_dest_udp_port": 4791, "r_roce_min_src_udp_port": 0xc000, "r_roce_max_src_udp_port": 0xffff,
 	},
 	capQoS: {

@@ -18,6 +18,7 @@ type driver struct {
 	free    uint64
 	raised  []int // interrupts
 	packets int   // that arrived
+	now     time.Duration
 	port    *fabric.Port
 
 	hostile    bool // its violations are intended
@@ -36,8 +37,7 @@ func newDriverOf(t testing.TB, ethernet bool) *driver { return newDriverAs(t, et
 
 func newDriverAs(t testing.TB, ethernet bool, p Profile) *driver {
 	d := &driver{t: t, ram: &bus.RAM{Base: ramBase, Data: make([]byte, ramSize)}, free: ramBase}
-	var now time.Duration
-	f := fabric.New(fabric.Config{Clock: func() time.Duration { return now }})
+	f := fabric.New(fabric.Config{Clock: func() time.Duration { return d.now }})
 	d.port = f.Attach(fabric.PortConfig{
 		GUID:    0x0002c90300000001,
 		Receive: func(p *fabric.Packet) { d.packets++; p.Free() },
@@ -46,7 +46,7 @@ func newDriverAs(t testing.TB, ethernet bool, p Profile) *driver {
 	d.h = New(Config{
 		GUID: 0x0002c90300000000, Port: d.port, Memory: d.ram, Vectors: 4, UARs: 64, Ethernet: ethernet, Profile: p,
 		Interrupt: func(v int) { d.raised = append(d.raised, v) },
-		Now:       func() time.Duration { now += time.Microsecond; return now },
+		Now:       func() time.Duration { d.now += time.Microsecond; return d.now },
 		Violation: d.violation,
 	})
 	queue := d.pages(1)

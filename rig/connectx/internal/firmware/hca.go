@@ -95,6 +95,8 @@ type HCA struct {
 	// of an Ethernet port
 	mtu          uint64
 	disabled     bool // the driver disabled the port
+	sendsPauses  bool // says the driver; there is no occasion to
+	obeysPauses  bool
 	vport        nicVport
 	rqs          map[uint32]*queuePair
 	domains      table[*object]
@@ -132,6 +134,7 @@ func (h *HCA) Reset() {
 	h.resetCapabilities()
 	h.vport = newNICVport(h)
 	h.mtu, h.disabled = ethernetMTU, false
+	h.sendsPauses, h.obeysPauses = true, true
 	h.c.Port.Enable(true)
 	h.clear()
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/rig/connectx/internal/eq"
 	"github.com/goverbs/goverbs/rig/connectx/internal/fabric"
@@ -203,6 +204,16 @@ func TestPortCounters(t *testing.T) {
 	if got := words64(read(0x1d)[8:16]); got[0] != 30 {
 		t.Errorf("the extended counter is %d", got[0])
 	}
+	// CounterSelect2 selects PortXmitWait.
+	d.h.counted.Waits = ^uint64(0) - 99
+	selected2 := make([]byte, 19)
+	selected2[1], selected2[18] = 1, 1
+	if got := words32(read(0x12)[40:44]); got[0] != 100 {
+		t.Errorf("PortXmitWait is %d", got[0])
+	}
+	if status, b := d.ask(classPerformance, methodSet, 0x12, 0, selected2); status != madOK || !slices.Equal(words32(b[24:44]), []uint32{0, 10, 2, 1, 0}) {
+		t.Errorf("reset of PortXmitWait: status %#x, % x", status, b[24:44])
+	}
 	// A counter stays at its greatest value.
 	d.h.counted.ReceivedWords = 1<<63 + 1
 	d.h.counted.Downs = ^uint64(0) - 0x1ff
@@ -214,6 +225,61 @@ func TestPortCounters(t *testing.T) {
 	}
 	if _, b := d.ask(classPerformance, methodGet, 1, 0, nil); binary.BigEndian.Uint16(b[2:]) != 0x1300 {
 		t.Errorf("ClassPortInfo: % x", b[:8])
+	}
+}
+
+// TestPauses: an Ethernet port counts the pause frames that it obeys.
+func TestPauses(t *testing.T) {
+	d := startedOf(t, true)
+	access := func(id, op uint64, layout string, fill func(r ifc.View)) (r ifc.View) {
+		t.Helper()
+		r = ifc.View{Layout: ifc.Of(layout)}
+		out := d.doWith(0x805, r.Layout.Size(), r.Layout.Size(), func(in ifc.View) {
+			in.Set("op_mod", op)
+			in.Set("register_id", id)
+			r.Data = in.Bytes("register_data")
+			r.Set("local_port", 1)
+			if fill != nil {
+				fill(r)
+			}
+		})
+		r.Data = out.Bytes("register_data")
+		return r
+	}
+	const read, write = 1, 0
+	counted := func() (frames [3]uint64) {
+		for i, c := range []struct {
+			group, prio   uint64
+			layout, field string
+		}{
+			{0, 0, "eth_802_3_cntrs_grp_data_layout", "a_pause_mac_ctrl_frames_received_low"},
+			{0x10, 0, "eth_per_prio_grp_data_layout", "rx_pause_low"},
+			{0x10, 1, "eth_per_prio_grp_data_layout", "rx_pause_low"},
+		} {
+			r := access(0x5008, read, "ppcnt_reg", func(r ifc.View) { r.Set("grp", c.group); r.Set("prio_tc", c.prio) })
+			frames[i] = ifc.On(c.layout, r.Bytes("counter_set")).Get(c.field)
+		}
+		return frames
+	}
+	if got := counted(); got != [3]uint64{} {
+		t.Errorf("before: %d", got)
+	}
+	if err := d.h.Pause(true); err != nil {
+		t.Fatal(err)
+	}
+	d.now += 5 * time.Millisecond
+	if got := counted(); got[0] < 5 || got[0] > 6 || got[1] != got[0] || got[2] != 0 {
+		t.Errorf("in the pause: %d", got)
+	}
+	if r := access(0x5007, read, "pfcc_reg", nil); !r.Flag("pprx") || !r.Flag("pptx") {
+		t.Error("the port doesn't say that it obeys")
+	}
+	access(0x5007, write, "pfcc_reg", nil) // neither obeys nor sends them
+	if r := access(0x5007, read, "pfcc_reg", nil); r.Flag("pprx") || r.Flag("pptx") {
+		t.Error("the port obeys, although the driver has turned that off")
+	}
+	if d.h.Pause(true) == nil {
+		t.Error("the port is paused, although it doesn't obey")
 	}
 }
 

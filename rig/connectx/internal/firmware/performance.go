@@ -27,7 +27,8 @@ func (h *HCA) performanceClassMAD(m mad) madResult {
 	return madOK
 }
 
-// counter is one of an attribute's counters: its place, width and bit in CounterSelect.
+// counter is one of an attribute's counters: its place, width and bit in CounterSelect, or in
+// CounterSelect2 from bit 16 on.
 type counter struct {
 	offset, bits, selected int
 	of                     func(c *fabric.Counters) *uint64
@@ -41,6 +42,7 @@ var (
 		{28, 32, 13, func(c *fabric.Counters) *uint64 { return &c.ReceivedWords }},
 		{32, 32, 14, func(c *fabric.Counters) *uint64 { return &c.Sent }},
 		{36, 32, 15, func(c *fabric.Counters) *uint64 { return &c.Received }},
+		{40, 32, 16, func(c *fabric.Counters) *uint64 { return &c.Waits }},
 	}
 	extendedCounters = []counter{
 		{8, 64, 0, func(c *fabric.Counters) *uint64 { return &c.SentWords }},
@@ -64,14 +66,17 @@ func (h *HCA) extendedCountersMAD(m mad) madResult {
 // at the value that the MAD has.
 func (h *HCA) count(m mad, counters []counter, zero *fabric.Counters) madResult {
 	const allPorts = 0xff
+	const selected2 = 18
 	port, selected := m.data[1], binary.BigEndian.Uint16(m.data[2:])
+	all := uint32(selected) | uint32(m.data[selected2])<<16
 	if port != 1 && port != allPorts {
 		return madBadValue
 	}
 	now := h.c.Port.Counters()
+	now.Waits = h.waits()
 	if m.set {
 		for _, c := range counters {
-			if selected&(1<<c.selected) != 0 {
+			if all&(1<<c.selected) != 0 {
 				*c.of(zero) = *c.of(&now) - c.load(m.data)
 			}
 		}

@@ -115,6 +115,12 @@ var Profiles = []Profile{
 		Device: 0x101b, Major: 20, GRHRequired: true,
 	},
 	{
+		// Linux, mlx5_ib's get_core_cap_flags. Cards have it unless a setting turns it off.
+		Name: "rocev1", About: "connectx6 that has version 1 of RoCE, too",
+		Device: 0x101b, Major: 20,
+		Capabilities: map[uint16]map[string]uint64{capRoCE: {"roce_version": 1<<roceVersion1 | 1<<roceVersion2}},
+	},
+	{
 		// Linux, handle_hca_cap_atomic: without the host's endianness as a mode,
 		// responses are big-endian, and mlx5_ib reports IB_ATOMIC_NONE.
 		Name: "bigendian", About: "connectx6 whose atomics are big-endian only",

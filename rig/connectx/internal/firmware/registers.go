@@ -18,6 +18,7 @@ var registers = map[uint64]register{
 	0x500f: {ifc.Of("pvlc_reg").Size(), (*HCA).pvlc},
 	0x6001: {nodeDescription, (*HCA).nodeDescription},
 	0x7004: {16, (*HCA).hostEndianness},
+	0xc000: {ifc.Of("resource_dump").Size(), (*HCA).resourceDump},
 }
 
 func (h *HCA) accessRegister(in, out ifc.View) Status {
@@ -123,18 +124,25 @@ func (h *HCA) paos(data []byte, write bool) Status {
 	return OK
 }
 
-// pfcc is the register of flow control, which this port doesn't have.
+// pfcc is the register of flow control. The port obeys pause frames, but not those for a priority.
 func (h *HCA) pfcc(data []byte, write bool) Status {
 	v := ifc.On("pfcc_reg", data)
 	if !h.c.Ethernet || !localPort(v) {
 		return BadParam
 	}
-	for _, field := range []string{"pptx", "pprx", "pfctx", "pfcrx"} {
-		if write && v.Flag(field) {
+	if write {
+		if v.Flag("pfctx") || v.Flag("pfcrx") {
 			return BadParam
 		}
-		v.Set(field, 0)
+		h.sendsPauses, h.obeysPauses = v.Flag("pptx"), v.Flag("pprx")
+		if !h.obeysPauses {
+			h.engine.Pause(h.c.Now(), false)
+		}
 	}
+	v.SetFlag("pptx", h.sendsPauses)
+	v.SetFlag("pprx", h.obeysPauses)
+	v.Set("pfctx", 0)
+	v.Set("pfcrx", 0)
 	return OK
 }
 
@@ -150,13 +158,21 @@ func (h *HCA) pvlc(data []byte, write bool) Status {
 	return OK
 }
 
+// ppcnt has the port's counters. Of an Ethernet port, only pause frames are counted.
 func (h *HCA) ppcnt(data []byte, write bool) Status {
 	v := ifc.On("ppcnt_reg", data)
-	const infiniBand = 0x20
+	const ieee8023, perPriority, infiniBand = 0, 0x10, 0x20
 	if write || !localPort(v) || !h.c.Ethernet && v.Get("grp") != infiniBand {
 		return BadParam
 	}
-	clear(v.Bytes("counter_set"))
+	counters := v.Bytes("counter_set")
+	clear(counters)
+	switch {
+	case v.Get("grp") == ieee8023:
+		ifc.On("eth_802_3_cntrs_grp_data_layout", counters).Set("a_pause_mac_ctrl_frames_received_low", h.pauses())
+	case v.Get("grp") == perPriority && v.Get("prio_tc") == 0:
+		ifc.On("eth_per_prio_grp_data_layout", counters).Set("rx_pause_low", h.pauses())
+	}
 	return OK
 }
 

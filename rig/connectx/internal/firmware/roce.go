@@ -7,6 +7,7 @@ import (
 
 // Values of a RoCE address's fields.
 const (
+	roceVersion1 = 0
 	roceVersion2 = 2
 
 	roceIPv4 = 0
@@ -24,10 +25,11 @@ func (h *HCA) setRoCEAddress(in, out ifc.View) Status {
 	v := in.Sub("roce_address")
 	kind := v.Get("roce_l3_type")
 	port := in.Get("vhca_port_num")
-	if !h.hasPort(port) || v.Get("roce_version") != roceVersion2 || kind > roceIPv6 {
+	version := v.Get("roce_version")
+	if !h.hasPort(port) || h.caps.current[capRoCE].Get("roce_version")>>version&1 == 0 || kind > roceIPv6 {
 		return BadParam
 	}
-	a := transport.Address{IPv4: kind == roceIPv4}
+	a := transport.Address{IPv4: version == roceVersion2 && kind == roceIPv4, V1: version == roceVersion1}
 	load(v, roceBindings(&a))
 	return transportStatus(h.engine.SetAddress(uint8(max(port, 1)), int(in.Get("roce_address_index")), a))
 }
@@ -45,7 +47,11 @@ func (h *HCA) queryRoCEAddress(in, out ifc.View) Status {
 	store(v, roceBindings(&a))
 	v.Set("roce_version", roceVersion2)
 	v.Set("roce_l3_type", roceIPv6)
-	if a.IPv4 {
+	switch {
+	case a.V1:
+		v.Set("roce_version", roceVersion1)
+		v.Set("roce_l3_type", 0)
+	case a.IPv4:
 		v.Set("roce_l3_type", roceIPv4)
 	}
 	return OK

@@ -40,6 +40,12 @@ func TestRoCEAddresses(t *testing.T) {
 	d.refused(BadParam, 0x761, address(1, roceIPv4, v6, mac))
 	d.refused(BadParam, 0x761, address(1, 2, v6, mac))
 	d.refused(BadParam, 0x761, nil) // version 1
+	both := startedAs(t, true, profile(t, "rocev1"))
+	both.do(0x761, func(in ifc.View) { address(1, 0, v4, mac)(in); in.Set("roce_address.roce_version", roceVersion1) })
+	if q := both.do(0x760, set("roce_address_index", 1)).Sub("roce_address"); q.Get("roce_version") != roceVersion1 || fabric.GID(q.Bytes("source_l3_address")) != v4 {
+		t.Errorf("version 1: % x", q.Data)
+	}
+	both.refused(BadParam, 0x761, set("roce_address.roce_version", 1))
 	started(t).refused(BadOp, 0x761, address(0, roceIPv6, v6, mac))
 
 	arrives := func() bool {

@@ -1,6 +1,9 @@
 package firmware
 
 import (
+	"errors"
+	"time"
+
 	"github.com/goverbs/goverbs/rig/connectx/internal/cq"
 	"github.com/goverbs/goverbs/rig/connectx/internal/transport"
 )
@@ -8,6 +11,32 @@ import (
 // Fail makes the HCA report an internal error. It does nothing more until the driver
 // resets it.
 func (h *HCA) Fail() { h.seg.fatal.Store(true) }
+
+// Pause makes the port's neighbor keep it from sending, or let it send again: by pause frames over
+// Ethernet, by its credits over InfiniBand.
+func (h *HCA) Pause(on bool) error {
+	if on && !h.obeysPauses {
+		return errors.New("the driver has told the port not to obey pause frames")
+	}
+	h.engine.Pause(h.c.Now(), on)
+	return nil
+}
+
+// pauses returns how many pause frames have arrived. The neighbor repeats them.
+func (h *HCA) pauses() uint64 {
+	const every = time.Millisecond
+	paused, _ := h.engine.Paused(h.c.Now())
+	return uint64((paused + every - 1) / every)
+}
+
+// waits returns how many ticks an InfiniBand port had something to send, and no credits.
+func (h *HCA) waits() uint64 {
+	if h.c.Ethernet {
+		return 0
+	}
+	_, waited := h.engine.Paused(h.c.Now())
+	return uint64(waited / time.Microsecond)
+}
 
 // Remove removes the HCA from the bus, or puts a new one there. Reads of a removed HCA
 // return all ones, and writes are lost.

@@ -11,6 +11,7 @@ import (
 const (
 	IPv6 = iota
 	IPv4
+	V1 // the GID of an IPv4 address
 	IPv6Tagged
 	IPv4Tagged
 
@@ -23,7 +24,8 @@ const VLAN = 77
 // RoCEAddress returns an address of a world's HCA.
 func RoCEAddress(hca, kind int) transport.Address {
 	a := transport.Address{MAC: fabric.MAC{2, 0, 0, 0, 0, byte(hca + 1)}}
-	if a.IPv4 = kind == IPv4 || kind == IPv4Tagged; a.IPv4 {
+	a.IPv4, a.V1 = kind == IPv4 || kind == IPv4Tagged, kind == V1
+	if a.IPv4 || a.V1 {
 		a.GID = fabric.GID{10: 0xff, 0xff, 10, byte(kind), 0, byte(hca + 1)}
 	} else {
 		a.GID = fabric.GID{0xfd, byte(kind), 15: byte(hca + 1)}

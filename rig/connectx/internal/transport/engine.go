@@ -81,7 +81,8 @@ type Engine struct {
 	wqe       [maxWQE]byte // a receive WQE while it is parsed
 	pieces    [][]byte
 	stale     [64]byte // see mutate.go
-	copies    uint64   // WQEs executed from BlueFlame copies
+	pause     pause
+	copies    uint64 // WQEs executed from BlueFlame copies
 }
 
 // The first number that is assigned. The driver may use those below it.

@@ -55,7 +55,7 @@ func (q *QP) send(n int) (sent int, more bool) {
 		return 0, false
 	}
 	for sent < n {
-		if r.rnr || r.paging.waits {
+		if r.rnr || r.paging.waits || q.pauses() {
 			return sent, false
 		}
 		if r.cursor == r.tail && !q.begin() {

@@ -9,17 +9,19 @@ import (
 	"github.com/goverbs/goverbs/rig/connectx/internal/frame"
 )
 
-// RoCE carries the packets of queue pairs in UDP, IP and Ethernet. Of these headers, the
-// fabric has only the two that receivers need: IP, in the GRH's place, and Ethernet.
+// RoCE version 2 carries the packets of queue pairs in UDP, IP and Ethernet. Of these headers, the
+// fabric has only the two that receivers need: IP, in the GRH's place, and Ethernet. Version 1
+// carries them, with a GRH, in Ethernet.
 
 // Address is an entry of a port's table of RoCE addresses, a source of the port's packets
 // and a destination that it accepts. An entry without a MAC address is empty.
 type Address struct {
 	GID    fabric.GID
-	IPv4   bool // it is an IPv4 address, mapped
+	IPv4   bool // of version 2: it is an IPv4 address, mapped
 	MAC    fabric.MAC
 	Tagged bool // in a VLAN
 	VLAN   uint16
+	V1     bool // of RoCE version 1
 }
 
 // ethernet reports whether the ports are Ethernet ports.
@@ -96,15 +98,19 @@ func (e *Engine) addressRoCE(p *fabric.Packet, path *Path) {
 	p.GRH = [40]byte{}
 	from := e.source(path)
 	to, v4 := path.DGID.IPv4()
-	if from == nil || from.IPv4 != v4 {
+	if from == nil || from.IPv4 != v4 && !from.V1 {
 		return
 	}
-	p.Link = fabric.Link{Source: from.MAC, Dest: path.MAC, Tagged: from.Tagged}
+	p.Link = fabric.Link{Source: from.MAC, Dest: path.MAC, Tagged: from.Tagged, V1: from.V1}
 	if from.Tagged {
 		p.Link.Tag = uint16(path.Priority)<<13 | from.VLAN
 	}
 	g := &p.GRH
-	if !v4 {
+	switch {
+	case from.V1:
+		putGRH(g, path, nextIsBTH, from.GID)
+		return
+	case !v4:
 		putGRH(g, path, protoUDP, from.GID)
 		return
 	}
@@ -118,7 +124,10 @@ func (e *Engine) addressRoCE(p *fabric.Packet, path *Path) {
 
 // sealRoCE writes the fields that depend on the complete packet.
 func sealRoCE(p *fabric.Packet) {
-	n := sizeUDP + len(p.Data) + sizeICRC
+	n := len(p.Data) + sizeICRC
+	if !p.Link.V1 {
+		n += sizeUDP
+	}
 	if !p.IPv4() {
 		binary.BigEndian.PutUint16(p.GRH[4:], uint16(n))
 		return
@@ -142,7 +151,7 @@ func (e *Engine) addressed(port uint8, p *fabric.Packet) bool {
 	}
 	dgid := p.DGID()
 	vlan, tagged := p.Link.VLAN()
-	return slices.Contains(e.addresses[port-1], Address{GID: dgid, IPv4: p.IPv4(), MAC: p.Link.Dest, Tagged: tagged, VLAN: vlan})
+	return slices.Contains(e.addresses[port-1], Address{GID: dgid, IPv4: p.IPv4(), MAC: p.Link.Dest, Tagged: tagged, VLAN: vlan, V1: p.Link.V1})
 }
 
 // fromPeer reports whether a packet's addresses are those of the queue pair's connection.
@@ -152,11 +161,12 @@ func (q *QP) fromPeer(p *fabric.Packet) bool {
 		return p.SLID == path.DLID || path.DLID == 0
 	}
 	own := q.e.source(path)
-	return own != nil && p.DGID() == own.GID && p.SGID() == path.DGID
+	return own != nil && own.V1 == p.Link.V1 && p.DGID() == own.GID && p.SGID() == path.DGID
 }
 
 // Kinds of headers in completions, MLX5_CQE_ROCE_L3_HEADER_TYPE_*.
 const (
+	headerGRH  = 0
 	headerIPv6 = 1
 	headerIPv4 = 2
 )
@@ -167,8 +177,10 @@ func origin(c *cq.Completion, p *fabric.Packet) {
 	if !p.RoCE {
 		return
 	}
-	c.SL = headerIPv6
-	if p.IPv4() {
+	switch c.SL = headerIPv6; {
+	case p.Link.V1:
+		c.SL = headerGRH
+	case p.IPv4():
 		c.SL = headerIPv4
 	}
 	if p.Link.Tagged {

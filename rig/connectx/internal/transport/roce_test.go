@@ -54,7 +54,10 @@ func TestRoCE(t *testing.T) {
 
 // header returns the kind of header in a completion.
 func header(kind int) uint8 {
-	if loop.RoCEAddress(0, kind).IPv4 {
+	switch a := loop.RoCEAddress(0, kind); {
+	case a.V1:
+		return 0
+	case a.IPv4:
 		return 2
 	}
 	return 1
@@ -88,7 +91,11 @@ func TestRoCEDatagram(t *testing.T) {
 	}
 	for kind := range loop.KindsOfAddress {
 		from, to := loop.RoCEAddress(0, kind), loop.RoCEAddress(1, kind)
-		const n, headers = 100, 8 + 12 + 8 + 4 // of UDP, BTH, DETH, and the ICRC
+		const n = 100
+		headers, next := 8+12+8+4, byte(17) // of UDP, BTH, DETH, and the ICRC
+		if from.V1 {
+			headers, next = headers-8, 0x1b
+		}
 		if !send(kind, to, n) {
 			t.Errorf("kind %d: nothing came", kind)
 			continue
@@ -97,11 +104,11 @@ func TestRoCEDatagram(t *testing.T) {
 		if from.IPv4 {
 			ip := h[20:]
 			if !bytes.Equal(h[:20], make([]byte, 20)) || ip[0] != 0x45 || ip[1] != 8 || ip[8] != 64 || ip[9] != 17 ||
-				binary.BigEndian.Uint16(ip[2:]) != 20+headers+n || checksum.Fold(checksum.Sum(0, ip)) != 0xffff ||
+				int(binary.BigEndian.Uint16(ip[2:])) != 20+headers+n || checksum.Fold(checksum.Sum(0, ip)) != 0xffff ||
 				!bytes.Equal(ip[12:16], from.GID[12:]) || !bytes.Equal(ip[16:], to.GID[12:]) {
 				t.Errorf("header % x", h)
 			}
-		} else if binary.BigEndian.Uint32(h) != 6<<28|8<<20 || binary.BigEndian.Uint16(h[4:]) != headers+n || h[6] != 17 || h[7] != 64 ||
+		} else if binary.BigEndian.Uint32(h) != 6<<28|8<<20 || int(binary.BigEndian.Uint16(h[4:])) != headers+n || h[6] != next || h[7] != 64 ||
 			fabric.GID(h[8:]) != from.GID || fabric.GID(h[24:]) != to.GID {
 			t.Errorf("header % x", h)
 		}
@@ -114,6 +121,7 @@ func TestRoCEDatagram(t *testing.T) {
 		"nobody's GID":            func(_ *int, a *transport.Address) { a.GID[15] = 9 },
 		"from another VLAN":       func(i *int, _ *transport.Address) { *i = loop.IPv4Tagged },
 		"from IPv6 to IPv4":       func(i *int, _ *transport.Address) { *i = loop.IPv6 },
+		"from version 1":          func(i *int, _ *transport.Address) { *i = loop.V1 },
 		"from IPv4 to IPv6":       func(_ *int, a *transport.Address) { *a = loop.RoCEAddress(1, loop.IPv6) },
 		"from an empty entry":     func(i *int, _ *transport.Address) { *i = loop.KindsOfAddress },
 		"from beyond the entries": func(i *int, _ *transport.Address) { *i = 200 },

@@ -166,7 +166,7 @@ func (q *QP) transmit(port *fabric.Port, p *fabric.Packet) {
 		p.Free()
 		return
 	}
-	port.Send(p)
+	q.e.send(port, p)
 }
 
 // localFault fails the WQE at the cursor because of a memory fault, unless the driver can

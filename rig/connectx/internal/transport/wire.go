@@ -151,11 +151,13 @@ func (e *Engine) address(p *fabric.Packet, path *Path) *fabric.Port {
 	}
 	if path.GRH {
 		p.HasGRH = true
-		const nextIsBTH = 0x1b
 		putGRH(&p.GRH, path, nextIsBTH, port.GID())
 	}
 	return port
 }
+
+// nextIsBTH says in a GRH that the base transport header follows.
+const nextIsBTH = 0x1b
 
 // putGRH writes a GRH or an IPv6 header, except for its length.
 func putGRH(g *[40]byte, path *Path, next uint8, sgid fabric.GID) {

@@ -36,10 +36,12 @@ access_register attach_to_mcg detach_from_mcg mad_ifc query_lag
 const others = `
 cmd_hca_cap cmd_hca_cap_2 atomic_caps odp_cap
 per_protocol_networking_offload_caps roce_cap flow_table_nic_cap fte_match_param
-qos_cap device_mem_cap
+qos_cap device_mem_cap debug_cap
 cmd_queue_entry cmd_if_box health_buffer
 register_host_endianness ptys_reg pmtu_reg pvlc_reg ppcnt_reg paos_reg pfcc_reg
-ib_port_cntrs_grp_data_layout
+ib_port_cntrs_grp_data_layout eth_802_3_cntrs_grp_data_layout eth_per_prio_grp_data_layout
+resource_dump resource_dump_command_segment resource_dump_info_segment resource_dump_error_segment
+resource_dump_menu_segment resource_dump_menu_record resource_dump_resource_segment resource_dump_terminate_segment
 `
 
 // opaque lists unions of layouts, of which the table has only the size, and fields without
