@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,7 +125,7 @@ func TestUsage(t *testing.T) {
 		{"devcies", cli.Wrong, "", "did you mean devices?"},
 		{"ucmatose -h", cli.OK, "Usage: ibv ucmatose", ""},
 		{"ucmatose host", cli.Wrong, "", `unexpected argument "host"`},
-		{"ucmatose -m", cli.Wrong, "", "-m is not supported: "},
+		{"ucmatose -m host", cli.Wrong, "", "unexpected argument"},
 		{"ucmatose -P udp", cli.Wrong, "", `"udp" is not ib or tcp`},
 		{"ucmatose -c 0", cli.Wrong, "", "-c"},
 		{"udaddy -p 0x106", cli.Wrong, "", "0x111"},
@@ -154,5 +155,20 @@ func TestUsage(t *testing.T) {
 				t.Errorf("stderr %q, want %q in it", stderr, test.stderr)
 			}
 		})
+	}
+}
+
+// TestJSONEverywhere: every command that prints what a program might read has --json.
+func TestJSONEverywhere(t *testing.T) {
+	without := map[string]string{
+		"ucmatose": "steps", "udaddy": "steps", "mckey": "steps", "proxy": "a service", "links": "nothing", "plot": "pictures",
+		"completion": "a script", "man": "a page", "export": "OpenMetrics",
+	}
+	for _, c := range program().Commands {
+		c.Help("") // completes the description
+		has := slices.ContainsFunc(c.Options, func(o cli.Option) bool { return slices.Contains(strings.Fields(o.Long), "json") && o.Help != "" })
+		if _, ok := without[c.Name]; has == ok && !strings.HasPrefix(c.Name, "raw_ethernet") {
+			t.Errorf("%s has --json: %t", c.Name, has)
+		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cm"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/diags"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/doctor"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/export"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/ibstat"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/info"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/mesh"
@@ -23,6 +24,8 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/selftest"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/sockets"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/top"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/why"
+	"github.com/goverbs/goverbs/cmd/ibv/internal/xfer"
 	// Unlike rxe and mlx5, these providers are not part of every program.
 	_ "github.com/goverbs/goverbs/provider/efa"
 	_ "github.com/goverbs/goverbs/provider/siw"
@@ -36,10 +39,10 @@ func program() *cli.Set {
 		Name:  "ibv",
 		About: "Show and test RDMA devices.",
 		Commands: slices.Concat([]*cli.Command{
-			info.Devices(), info.Info(), ibstat.Ibstat(), ibstat.Ibstatus(), top.Top(), doctor.Doctor(), info.Asyncwatch(),
+			info.Devices(), info.Info(), ibstat.Ibstat(), ibstat.Ibstatus(), top.Top(), doctor.Doctor(), why.Why(), export.Export(), info.Asyncwatch(),
 			rdma.Dev(), rdma.Link(), rdma.Resource(), rdma.Stat(), rdma.Monitor(), rdma.System(), rdma.Rdma(),
 		}, perftest.Commands(), []*cli.Command{
-			cm.Cmtime(), mesh.Mesh(), perftest.Plot(),
+			cm.Cmtime(), mesh.Mesh(), xfer.Xfer(), perftest.Plot(),
 			pingpong.Pingpong(), cm.Rping(), cm.Ucmatose(), cm.Udaddy(), cm.Mckey(),
 			sockets.Rstream(), sockets.Riostream(), sockets.Udpong(), sockets.Rcopy(), sockets.Proxy(),
 			diags.Ibaddr(), diags.Ibping(), diags.Sminfo(), diags.Smpquery(), diags.Perfquery(), diags.Ibnetdiscover(), diags.Iblinkinfo(),

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -49,6 +50,20 @@ func TestDescriptions(t *testing.T) {
 				seen["-"+name] = true
 			}
 		}
+	}
+}
+
+// TestColors: commands that print for people have --color, and no other.
+func TestColors(t *testing.T) {
+	var names []string
+	for _, c := range program().Commands {
+		c.Help("") // completes the description
+		if slices.ContainsFunc(c.Options, func(o cli.Option) bool { return o.Long == "color" }) {
+			names = append(names, c.Name)
+		}
+	}
+	if want := []string{"devices", "top", "doctor", "mesh", "selftest"}; !slices.Equal(names, want) {
+		t.Errorf("%v have --color, want %v", names, want)
 	}
 }
 

@@ -15,7 +15,7 @@ func TestSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`The image has (\d+\.\d) MB`).FindSubmatch(page)
+	m := regexp.MustCompile("`ibv` has (\\d+\\.\\d) MB").FindSubmatch(page)
 	if m == nil {
 		t.Fatal("docs/containers.md doesn't say how large the image is")
 	}

@@ -99,7 +99,7 @@ func Address(t testing.TB, c *verbs.Device) verbs.AHAttr {
 	return GlobalAddress(t, c)
 }
 
-// GlobalAddress is Address with a GID, so that received datagrams have a GRH.
+// GlobalAddress is like Address, but with a GID, so that received datagrams have a GRH.
 func GlobalAddress(t testing.TB, c *verbs.Device) verbs.AHAttr {
 	t.Helper()
 	gid := GID(t, c)

@@ -28,7 +28,7 @@ type Needs struct {
 	Peers   bool     `json:",omitempty"` // the test communicates with rdma-core's programs
 	Profile bool     `json:",omitempty"` // the test also runs on adapters that are not the rig's usual ones
 	Mixed   bool     `json:",omitempty"` // the test runs in a guest with more than two adapters, of several profiles
-	Lacking bool     `json:",omitempty"` // the same, where each adapter lacks a feature
+	Lacking bool     `json:",omitempty"` // as Mixed, but each adapter lacks a feature
 	Log     bool     `json:",omitempty"` // the test reads the adapter's log
 	Long    bool     `json:",omitempty"` // the test takes too long for a quick run (-test.short)
 	LongOn  []string `json:",omitempty"` // as Long, on these devices
@@ -91,8 +91,8 @@ func Log(n *Needs) { n.Log = true }
 // Long declares that the test takes too long for a quick run.
 func Long(n *Needs) { n.Long = true }
 
-// LongOn is Long on one device, as in the rig's option -d, for tests that a quick run has
-// already run on another.
+// LongOn declares that the test takes too long for a quick run on one device, as in the rig's
+// option -d. It is for tests that a quick run runs on another device.
 func LongOn(device string) Need {
 	return func(n *Needs) { n.LongOn = append(n.LongOn, device) }
 }
@@ -122,8 +122,8 @@ const PeersVariable = "GOVERBS_PEERS"
 // has the adapters' profile.
 const ProfileVariable = "GOVERBS_PROFILE"
 
-// WholeVariable is the environment variable that makes Main run all tests, also Long ones, although
-// testing.Short reports true. So each test repeats itself less.
+// WholeVariable is the environment variable that makes Main run all tests, even Long ones,
+// although testing.Short reports true. So tests with many parameters use fewer.
 const WholeVariable = "GOVERBS_WHOLE"
 
 // A Listing has the needs of the tests of a package.
@@ -220,7 +220,7 @@ func here() Setting {
 // On a machine without a device, Main runs the tests that need no device, and succeeds.
 func Main(m *testing.M, needs ...Need) { os.Exit(Run(m, needs...)) }
 
-// Run is Main without the exit.
+// Run is like Main, but returns the exit status.
 func Run(m *testing.M, needs ...Need) int {
 	flag.Parse()
 	l := listing(needs)

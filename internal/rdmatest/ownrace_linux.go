@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// A race of a C program itself makes it fail occasionally, after it has done all its work.
+// A race is a race condition in a C program, which makes the program fail occasionally after
+// it has done all its work.
 type race struct {
 	program string
 	role    string // an argument of the program

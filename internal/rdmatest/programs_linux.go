@@ -29,6 +29,12 @@ func Program(t testing.TB, name string) string {
 	if name == "nettest.test" { // from a module in the folder of the test's package
 		return built(t, name, []string{"go", "test", "-C", "nettest", "-c"}, ".")
 	}
+	if strings.HasPrefix(name, "valkey-") { // from another project, built by a script beside the test's package
+		return built(t, name, []string{"false"})
+	}
+	if name == "judges.test" { // the same, with parts in C++
+		return built(t, name, []string{"judges/build"})
+	}
 	folder := folders[name]
 	if folder == "" {
 		folder = "examples/" + name

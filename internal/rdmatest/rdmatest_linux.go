@@ -140,7 +140,7 @@ func Poll(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
 	return wcs
 }
 
-// PollOK is Poll for completions that must be successful.
+// PollOK is like Poll, for completions that must be successful.
 func PollOK(t testing.TB, cq *verbs.CQ, n int) []verbs.WC {
 	t.Helper()
 	wcs := Poll(t, cq, n)

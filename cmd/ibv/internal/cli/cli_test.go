@@ -1,11 +1,12 @@
 package cli
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -117,6 +118,15 @@ func TestValues(t *testing.T) {
 	}
 }
 
+func TestSize(t *testing.T) {
+	for value, want := range map[string]int64{"8": 8, "0x10": 16, "64K": 64 << 10, "1M": 1 << 20, "1025K": 0, "2M": 0, "7": 0, "0K": 0, "K": 0, "-1K": 0, "1k": 0, "64": 64} {
+		n, err := Size(value, 8, 1<<20)
+		if n != want || (err == nil) != (want != 0) || err != nil && err.Error() != fmt.Sprintf("%q is not a size from 8 to 1048576", value) {
+			t.Errorf("%s: %d, %v", value, n, err)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	words := []string{"devices", "info", "send_bw", "send_lat", "top"}
 	for typed, want := range map[string]string{
@@ -152,7 +162,7 @@ func program(log *[]string) *Set {
 		Run:      say("first", nil),
 	}
 	second := &Command{
-		Name: "second", Group: "Others", Summary: "do the second", About: "The second one.", Words: []string{"fail", "report"},
+		Name: "second", Group: "Others", Summary: "do the second", About: "The second one.", Words: []string{"fail", "report"}, Forms: []string{"fail|report [HOST]"},
 		Variant: func(word string) (*Command, error) {
 			errs := map[string]error{"fail": errors.New("no luck"), "report": ErrReported, "wrong": Usagef("wrong use")}
 			if errs[word] == nil {
@@ -213,7 +223,8 @@ func TestRun(t *testing.T) {
 		{"/bin/one -h", OK, "Usage: one [OPTION...]  ", "", ""},
 		{"one -x", Wrong, "", "one: there is no option -x\nTry 'one -h' for more information.\n", ""},
 		{"ibv second", Wrong, "", "ibv second: which?\n", ""},
-		{"ibv second -h", OK, "Usage: ibv second", "", ""},
+		{"ibv second -h", OK, "Usage: ibv second fail|report [HOST]\n", "", ""},
+		{"two -h", OK, "Usage: two [HOST]\n", "", ""},
 		{"ibv second fail -h", OK, "Usage: ibv second", "", ""},
 		{"ibv second fail", Failed, "fail\n", "ibv second: no luck\n", "fail"},
 		{"ibv second report", Failed, "report\n", "", "report"},
@@ -254,6 +265,57 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// TestJSON: with --json, a command prints what it puts, in order, and no text. A failure keeps what it has put.
+func TestJSON(t *testing.T) {
+	for _, test := range []struct {
+		option func() Option
+		args   string
+		fails  bool
+		want   string
+	}{
+		{JSONOption, "", false, "text\n"},
+		{JSONOption, "--json", false, `[{"z":"<1>","a":[1]},{"n":7}]`},
+		{JSONOption, "--json", true, `[{"z":"<1>","a":[1]},{"n":7}]`},
+		{JSONLinesOption, "--json", false, "{\"z\":\"<1>\",\"a\":[1]}\n{\"n\":7}\n"},
+		{JSONOption, "--json -h", false, ""},
+		{JSONOption, "--json x", false, ""},
+	} {
+		c := &Command{Options: []Option{test.option()}, About: "It.", Run: func([]string) error {
+			Println("text")
+			Put("z", Value("<1>"), "a", []int{1})
+			Put("n", Value("7"))
+			if test.fails {
+				return errors.New("no luck")
+			}
+			return nil
+		}}
+		stdout, stderr := capture(t, func() { c.Main("x", strings.Fields(test.args)) })
+		switch {
+		case strings.HasSuffix(test.args, "-h"):
+			if !strings.HasPrefix(stdout, "Usage: x") {
+				t.Errorf("%s: %q", test.args, stdout)
+			}
+			continue
+		case strings.HasPrefix(test.want, "["):
+			var b bytes.Buffer
+			if err := json.Compact(&b, []byte(stdout)); err != nil {
+				t.Error(err)
+			}
+			stdout = b.String()
+		}
+		if stdout != test.want || test.fails != (stderr == "x: no luck\n") {
+			t.Errorf("%s: %q, %q, want %q", test.args, stdout, stderr, test.want)
+		}
+	}
+	stdout, _ := capture(t, func() {
+		c := &Command{Options: []Option{JSONOption()}, Run: func([]string) error { return nil }}
+		c.Main("x", []string{"--json"})
+	})
+	if stdout != "[]\n" {
+		t.Errorf("nothing: %q", stdout)
+	}
+}
+
 func TestHelpFits(t *testing.T) {
 	for line := range strings.Lines(program(new([]string)).Commands[0].Help("ibv first")) {
 		if n := utf8.RuneCountInString(line); n > width+1 {
@@ -281,33 +343,5 @@ func TestMan(t *testing.T) {
 	}
 	if text := troff(".a\n'b-\\"); text != "\\&.a\n\\&'b\\-\\e" {
 		t.Errorf("quoted: %q", text)
-	}
-}
-
-// TestCompletion: bash completes commands, options and words.
-func TestCompletion(t *testing.T) {
-	s := program(new([]string))
-	for _, shell := range Shells {
-		if text := s.Completion(shell); !strings.Contains(text, "number") || !strings.Contains(text, "second") {
-			t.Errorf("%s:\n%s", shell, text)
-		}
-	}
-	script := filepath.Join(t.TempDir(), "completion")
-	if err := os.WriteFile(script, []byte(s.Completion("bash")), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for line, want := range map[string]string{
-		"ibv f":          "first",
-		"ibv help sec":   "second",
-		"ibv first --nu": "--number",
-		"ibv first -":    "-n --number --device -h --help",
-		"ibv second ":    "fail report",
-	} {
-		words := strings.Split(line, " ")
-		c := exec.Command("bash", "-c", `. "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($#-1)); _ibv; echo "${COMPREPLY[*]}"`, script)
-		c.Args = append(c.Args, words...)
-		if out, err := c.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
-			t.Errorf("%q completes to %q, %v, want %q", line, out, err, want)
-		}
 	}
 }

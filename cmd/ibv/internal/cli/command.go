@@ -3,11 +3,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -46,6 +46,12 @@ type Command struct {
 	Operands int       // how many operands it takes at most; Any: any number
 	Words    []string  // what the first operand may be, for completion; nil: names of files and devices
 
+	// Server has the options with which the command is the server, if it has one. An error of a refused
+	// connection says how to start it.
+	Server string
+	// ServerWord is the variant that is the server, if it is another one.
+	ServerWord string
+
 	// Variant returns the command for the first argument, such as the "rc" of "ibv pingpong rc".
 	// nil: there are no variants.
 	Variant func(word string) (*Command, error)
@@ -80,7 +86,13 @@ type Program struct {
 // calledAs is how the user called the command: "ibv info" or "ibv_devinfo". Messages begin with it.
 var calledAs atomic.Value
 
-func init() { calledAs.Store("ibv") }
+// server is how the other side of the command is started.
+var server atomic.Value
+
+func init() {
+	calledAs.Store("ibv")
+	server.Store("ibv")
+}
 
 func called() string { return calledAs.Load().(string) }
 
@@ -108,7 +120,9 @@ func (a Answer) Error() string { return string(a) }
 func (c *Command) Main(as string, args []string) int {
 	calledAs.Store(as)
 	Stdout.reset()
+	defer catch()()
 	err := c.run(args)
+	Quiet()
 	if err == nil || err == ErrReported {
 		if failed := Stdout.failure(); failed != nil {
 			err = failed
@@ -121,12 +135,15 @@ func (c *Command) Main(as string, args []string) int {
 	case err == ErrReported:
 		return Failed
 	case errors.As(err, &answer):
+		Stdout.reset()
 		Print(string(answer))
 		if err := Stdout.failure(); err != nil {
 			Errorf("%v", err)
 			return Failed
 		}
 		return OK
+	case (interrupted.Load() || cutShort.Load()) && errors.Is(err, context.Canceled):
+		err = errors.New("interrupted")
 	}
 	Errorf("%v", err)
 	if _, wrong := err.(usageError); wrong {
@@ -139,6 +156,7 @@ func (c *Command) Main(as string, args []string) int {
 func (c *Command) run(args []string) error {
 	c.complete()
 	chosen := c
+	server.Store(called())
 	if c.Variant != nil && (len(args) == 0 || args[0] != "-h" && !strings.HasPrefix(args[0], "--h")) {
 		word := ""
 		if len(args) > 0 {
@@ -148,6 +166,9 @@ func (c *Command) run(args []string) error {
 		if chosen, err = c.Variant(word); err != nil {
 			return usageError{err}
 		}
+		if !AsProgram() {
+			server.Store(called() + " " + cmp.Or(chosen.ServerWord, word))
+		}
 	}
 	help := func(string) error { return Answer(c.Help(called())) }
 	chosen.Options = append(chosen.Options, Option{Short: 'h', Long: "help", Set: help})
@@ -155,7 +176,23 @@ func (c *Command) run(args []string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	return chosen.Run(operands)
+	if chosen.Server != "" {
+		server.Store(server.Load().(string) + " " + chosen.Server)
+	}
+	err = Refused(chosen.Run(operands))
+	if _, wrong := err.(usageError); !wrong {
+		Stdout.end()
+	}
+	return err
+}
+
+// Refused returns the error. If nobody listens where the command has connected, it says how to start the
+// server there.
+func Refused(err error) error {
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		return err
+	}
+	return fmt.Errorf("%w; start the server there: %s", err, server.Load())
 }
 
 // Parse sets the options in the arguments, and returns the operands.
@@ -166,9 +203,4 @@ func (c *Command) Parse(args []string) (operands []string, err error) {
 		err = fmt.Errorf("unexpected argument %q", operands[c.Operands])
 	}
 	return operands, err
-}
-
-// Interruptible returns a context that ends when the user interrupts the command.
-func Interruptible() (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }

@@ -93,7 +93,7 @@ complete -F _%[2]s %[2]s
 func (s *Set) zsh() string {
 	quote := strings.NewReplacer("'", "", "[", "(", "]", ")", ":", ",", "\n", "; ")
 	var b strings.Builder
-	fmt.Fprintf(&b, "#compdef %[1]s\n\n_%[1]s_devices() { compadd -- $(%[2]s) }\n\n_%[1]s() {\n\tif ((CURRENT == 2)); then\n\t\tlocal -a commands=(\n", s.Name, devices)
+	fmt.Fprintf(&b, "#compdef %[1]s\n\n_%[1]s_devices() { compadd -- $(%[2]s) }\n\n_%[1]s() {\n\tif ((CURRENT == 2)) || [[ $words[2] = help ]]; then\n\t\tlocal -a commands=(\n", s.Name, devices)
 	for _, c := range s.Commands {
 		fmt.Fprintf(&b, "\t\t\t'%s:%s'\n", c.Name, quote.Replace(c.Summary))
 	}
@@ -126,7 +126,8 @@ func (s *Set) zsh() string {
 func (s *Set) fish() string {
 	quote := strings.NewReplacer(`\`, `\\`, "'", `\'`, "\n", "; ")
 	var b strings.Builder
-	fmt.Fprintf(&b, "# fish completion for %[1]s\n\ncomplete -c %[1]s -n __fish_use_subcommand -f\n", s.Name)
+	fmt.Fprintf(&b, "# fish completion for %[1]s\n\ncomplete -c %[1]s -n __fish_use_subcommand -f -a 'help version'\n", s.Name)
+	fmt.Fprintf(&b, "complete -c %s -n '__fish_seen_subcommand_from help' -f -a '%s'\n", s.Name, strings.Join(s.commandNames(), " "))
 	for _, c := range s.Commands {
 		fmt.Fprintf(&b, "complete -c %s -n __fish_use_subcommand -a %s -d '%s'\n", s.Name, c.Name, quote.Replace(c.Summary))
 		when := fmt.Sprintf("complete -c %s -n '__fish_seen_subcommand_from %s'", s.Name, c.Name)

@@ -34,14 +34,19 @@ func (o *Option) names() string {
 	return text + "=" + o.Arg
 }
 
-// forms returns the command lines of the usage, and what they do, for a name of the command.
+// forms returns the command lines of the usage, and what they do, for a name of the command. A program that is one of
+// its variants has no word for it.
 func (c *Command) forms(name string) (lines, comments []string) {
 	forms := c.Forms
 	if forms == nil {
 		forms = []string{"[OPTION...]"}
 	}
+	variant := slices.ContainsFunc(c.Programs, func(p Program) bool { return p.Name == name && p.Word != "" })
 	for _, f := range forms {
 		line, comment, _ := strings.Cut(f, "\t")
+		if variant {
+			line = strings.TrimPrefix(line, strings.Join(c.Words, "|")+" ")
+		}
 		lines, comments = append(lines, strings.TrimSpace(name+" "+line)), append(comments, comment)
 	}
 	return lines, comments
@@ -96,6 +101,9 @@ func (c *Command) Help(name string) string {
 	}
 	return b.String()
 }
+
+// Wrap breaks a text into lines that a terminal shows behind an indent.
+func Wrap(text string, indent int) []string { return wrap(text, width-indent) }
 
 // wrap breaks a text into lines of a width. Its own newlines remain.
 func wrap(text string, width int) (lines []string) {

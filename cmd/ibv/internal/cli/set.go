@@ -89,19 +89,19 @@ func (s *Set) help() string {
 	for _, c := range s.Commands {
 		names = append(names, c.Name)
 	}
-	group := ""
+	group, bold := "", PaletteOf(&Stdout)
 	for _, c := range s.Commands {
 		if c.Group != group {
 			group = c.Group
-			fmt.Fprintf(&b, "\n%s:\n", group)
+			fmt.Fprintf(&b, "\n%s\n", bold.Name(group+":"))
 		}
 		fmt.Fprintf(&b, "  %-*s  %s\n", longestOf(names), c.Name, c.Summary)
 	}
-	b.WriteString("\nExamples:\n")
+	fmt.Fprintf(&b, "\n%s\n", bold.Name("Examples:"))
 	for _, e := range s.Examples {
 		fmt.Fprintf(&b, "  %s\n        %s\n", e[0], e[1])
 	}
-	fmt.Fprintf(&b, "\n%s\n", s.Notes)
+	fmt.Fprintf(&b, "\n%s\n", strings.Join(wrap(s.Notes, width), "\n"))
 	return b.String()
 }
 

@@ -72,6 +72,21 @@ func Number(value string, lo, hi int64) (int64, error) {
 	return n, nil
 }
 
+// Size parses a number of bytes from lo to hi, with K or M as the unit or none.
+func Size(value string, lo, hi int64) (int64, error) {
+	digits, factor := value, int64(1)
+	if s, ok := strings.CutSuffix(value, "K"); ok {
+		digits, factor = s, 1<<10
+	} else if s, ok := strings.CutSuffix(value, "M"); ok {
+		digits, factor = s, 1<<20
+	}
+	n, err := Number(digits, 0, hi/factor)
+	if n *= factor; err != nil || n < lo {
+		return 0, fmt.Errorf("%q is not a size from %d to %d", value, lo, hi)
+	}
+	return n, nil
+}
+
 // Bits returns the Set of an option whose value is a number of so many bits.
 func Bits[T ~uint8 | ~uint16 | ~uint32 | ~uint64](to *T, bits int) func(string) error {
 	return func(value string) error {

@@ -2,11 +2,13 @@ package cm
 
 import (
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
+	"github.com/goverbs/goverbs/rdmacm"
 )
 
 // parse parses the arguments of a command.
@@ -103,5 +105,25 @@ func TestRpingClients(t *testing.T) {
 	}
 	if len(clients.all) != 0 {
 		t.Errorf("%d remain", len(clients.all))
+	}
+}
+
+// TestChosen: of the addresses of a name, the one is taken on which a server without an address listens.
+func TestChosen(t *testing.T) {
+	v4, v6, other := netip.MustParseAddrPort("192.0.2.1:7"), netip.MustParseAddrPort("[2001:db8::1]:7"), netip.MustParseAddrPort("[2001:db8::2]:7")
+	for _, test := range []struct {
+		found []rdmacm.AddrInfo
+		want  netip.AddrPort
+	}{
+		{[]rdmacm.AddrInfo{{Dst: v6}, {Dst: v4}}, v4},
+		{[]rdmacm.AddrInfo{{Dst: v6}, {Dst: other}}, v6},
+		{[]rdmacm.AddrInfo{{Src: v6}, {Src: v4}}, v4},
+		{[]rdmacm.AddrInfo{{Src: v4, Dst: v6}, {Src: v4, Dst: v4}}, v4},
+		{[]rdmacm.AddrInfo{{Src: other, Dst: v4}, {Src: other, Dst: v6}}, v6},
+	} {
+		got := chosen(test.found)
+		if at := got.Dst; at != test.want && (at.IsValid() || got.Src != test.want) {
+			t.Errorf("of %v: %v, want %v", test.found, got, test.want)
+		}
 	}
 }

@@ -47,13 +47,16 @@ the place of the oldest. The other side may be rdma-core's cmtime (before versio
 			cli.Opt('p', "", "PORT", "port in the RDMA TCP port space (default 7471)", cli.Int(&o.port, 1, 65535)),
 			cli.Opt('r', "", "RETRIES", "retries when resolving an address or a route (default 2)", cli.Int(&o.retries, 0, 1000)),
 			cli.Opt('t', "", "MS", "milliseconds to wait for each attempt (default 2000)", cli.Milliseconds(&o.timeout)),
+			cli.JSONOption(),
 		},
 		Examples: []cli.Example{{"ibv cmtime\nibv cmtime -s 192.168.77.1 -c 1000", "a server and, elsewhere, its client"}},
 		Programs: []cli.Program{{Name: "cmtime"}},
 		Run: func([]string) error {
 			if o.server == "" {
+				defer cli.Waits("serving clients")()
 				return o.serve(context.Background())
 			}
+			defer cli.Waits("measuring, with %s", o.server)()
 			return o.measure(context.Background())
 		},
 	}
@@ -66,9 +69,9 @@ func (o *cmtimeOptions) address(ctx context.Context, node string, port int, pass
 		return netip.AddrPort{}, err
 	}
 	if passive {
-		return infos[0].Src, nil
+		return chosen(infos).Src, nil
 	}
-	return infos[0].Dst, nil
+	return chosen(infos).Dst, nil
 }
 
 // A queues creates the queue pairs of all connections. The queue pairs of a device share a CQ

@@ -224,6 +224,7 @@ func (c *cmClient) report() {
 			least, most = min(least, took), max(most, took)
 		}
 		fmt.Fprintf(w, "%s:\t%.2f\t%.2f\t%.2f\t%.2f\t\n", name, ms(c.totals[step]), ms(most), us(least), us(c.totals[step])/float64(len(c.conns)))
+		cli.Put("step", name, "seconds", c.totals[step].Seconds(), "max_seconds", most.Seconds(), "min_seconds", least.Seconds(), "connections", len(c.conns))
 		total += c.totals[step]
 	}
 	w.Flush()

@@ -80,7 +80,19 @@ func (o *options) setSpace(spaces map[string]rdmacm.PortSpace) func(string) erro
 	}
 }
 
-// lookup returns the first address of the server, or the address to listen on.
+// chosen returns the address to take of those that a name has: one of the source's family or, without a source, of
+// IPv4, because servers without an address of their own listen there.
+func chosen(found []rdmacm.AddrInfo) rdmacm.AddrInfo {
+	i := slices.IndexFunc(found, func(a rdmacm.AddrInfo) bool {
+		if a.Src.IsValid() && a.Dst.IsValid() {
+			return a.Src.Addr().Is4() == a.Dst.Addr().Is4()
+		}
+		return a.Src.Addr().Is4() || a.Dst.Addr().Is4()
+	})
+	return found[max(i, 0)]
+}
+
+// lookup returns an address of the server, or the address to listen on.
 func (o *options) lookup(ctx context.Context) (rdmacm.AddrInfo, error) {
 	node, hints := o.server, rdmacm.Hints{PortSpace: o.space, NumericHost: o.numeric}
 	if node == "" {
@@ -90,13 +102,13 @@ func (o *options) lookup(ctx context.Context) (rdmacm.AddrInfo, error) {
 		if err != nil {
 			return rdmacm.AddrInfo{}, err
 		}
-		hints.Src = source[0].Src
+		hints.Src = chosen(source).Src
 	}
 	found, err := rdmacm.Lookup(ctx, node, fmt.Sprint(o.port), hints)
 	if err != nil {
 		return rdmacm.AddrInfo{}, err
 	}
-	return found[0], nil
+	return chosen(found), nil
 }
 
 // resolve returns a client's ID with the address and the route to the server resolved.
@@ -360,11 +372,13 @@ func (all endpoints) await(what verbs.WCOpcode) error {
 }
 
 // run runs the server or the client of a command. program is the prefix of the C program's output.
-func (o *options) run(program string, serve, exchange func(context.Context) (endpoints, error)) error {
-	side, play := "server", serve
+func (o *options) run(program string, answer func(context.Context, *rdmacm.SyncID) (endpoints, error), exchange func(context.Context) (endpoints, error)) error {
+	side, waits := "server", "waiting for clients"
+	play := func(ctx context.Context) (endpoints, error) { return o.serve(ctx, answer) }
 	if o.server != "" {
-		side, play = "client", exchange
+		side, play, waits = "client", exchange, "exchanging messages with "+o.server
 	}
+	defer cli.Waits("%s", waits)()
 	cli.Printf("%s: starting %s\n", program, side)
 	nodes, err := play(context.Background())
 	return nodes.finish(err)
@@ -378,7 +392,7 @@ func (all endpoints) finish(err error) error {
 	}
 	status := cli.OK
 	if err != nil {
-		cli.Errorf("%v", err)
+		cli.Errorf("%v", cli.Refused(err))
 		status, err = cli.Failed, cli.ErrReported
 	}
 	cli.Printf("return status %d\n", status)

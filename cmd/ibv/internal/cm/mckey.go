@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
@@ -54,6 +55,7 @@ message as long as it takes, and then gives up when none has come for a minute.`
 			if !o.group.IsValid() {
 				return cli.Usagef("-m, the group's address, is required")
 			}
+			defer cli.Waits("waiting for the group %v", o.group)()
 			nodes, err := o.run(context.Background())
 			return nodes.finish(err)
 		},
@@ -124,13 +126,17 @@ func (o *mckeyOptions) member(ctx context.Context) (*endpoint, error) {
 		if err != nil {
 			return nil, err
 		}
-		from = found[0].Src
+		same := func(a rdmacm.AddrInfo) bool { return a.Src.Addr().Is4() == o.group.Is4() }
+		from = found[max(slices.IndexFunc(found, same), 0)].Src
 	}
 	id, err := rdmacm.CreateSyncID(o.space)
 	if err != nil {
 		return nil, err
 	}
 	if err := id.ResolveAddr(ctx, from, netip.AddrPortFrom(o.group, 0), 2*time.Second); err != nil {
+		if o.source == "" && (errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.ENODEV)) {
+			err = fmt.Errorf("%w; no route leads over an RDMA device to the group: choose one by its address, with -b", err)
+		}
 		return nil, errors.Join(err, id.Close())
 	}
 	n, err := newEndpoint(&o.options, id, o.flags)

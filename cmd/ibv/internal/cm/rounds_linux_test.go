@@ -5,11 +5,13 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger/strangertest"
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/rdmatest/strangertest"
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/verbs"
 	"github.com/goverbs/goverbs/verbstest"
@@ -152,6 +154,24 @@ func strangeDatagrams(t *testing.T, rnd *rand.Rand, o *options) *strangertest.Ca
 		c.Post(wr)
 	}
 	return c
+}
+
+// TestMckeyRoute: without a route to the group, the error names the option that chooses a device.
+func TestMckeyRoute(t *testing.T) {
+	n := verbstest.New(t)
+	n.SetRefusal(func(command string) syscall.Errno {
+		if strings.Contains(command, "resolve") {
+			return syscall.ENETUNREACH
+		}
+		return 0
+	})
+	for line, want := range map[string]bool{"-m 239.1.2.3": true, "-m 239.1.2.3 -b " + strangertest.Here: false} {
+		o := newMckey()
+		rdmatest.Check(t, parse(o.command(), line))
+		if _, err := o.member(t.Context()); !errors.Is(err, syscall.ENETUNREACH) || strings.Contains(err.Error(), "-b") != want {
+			t.Errorf("mckey %s: %v", line, err)
+		}
+	}
 }
 
 // TestMckeyRounds: whatever others send to the group of ibv mckey, the receiver ends, leaves no object open, and

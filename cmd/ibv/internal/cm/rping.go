@@ -68,12 +68,14 @@ be rdma-core's rping.`,
 			cli.Flag('V', "", "client: check that the data comes back", &o.validate),
 			cli.Flag('d', "", "print each step", &o.debug),
 			cli.Flag('P', "", "server: serve any number of clients, up to 256 at the same time", &o.persistent),
+			cli.JSONOption(),
 			cli.Flag('q', "", "create the queue pair and change its state without the connection manager's help", &o.ownQP),
 		},
 		Examples: []cli.Example{
 			{"ibv rping -s -P\nibv rping -c -a 192.168.77.1 -C 10 -vV", "a server and, elsewhere, its client"},
 			{"rping -c -a 192.168.77.1 -C 10 -vV", "rdma-core's client works with the same server"},
 		},
+		Server: "-s",
 		Programs: []cli.Program{{
 			Name:    "rping",
 			Differs: "a server without `-P` waits for the client that pings, not the first that connects; a server with `-P` has 256 clients at most",
@@ -83,10 +85,12 @@ be rdma-core's rping.`,
 			case o.server == o.client:
 				return cli.Usagef("exactly one of -s and -c is required")
 			case o.server:
+				defer cli.Waits("serving clients on port %d", o.port)()
 				return o.serve(context.Background())
 			case o.addr == "":
 				return cli.Usagef("-a, the server's address, is required")
 			}
+			defer cli.Waits("pinging %s", o.addr)()
 			return o.ping(context.Background())
 		},
 	}
@@ -104,7 +108,7 @@ func (o *rpingOptions) address(ctx context.Context, host string, port int) (neti
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	return infos[0].Dst, nil
+	return chosen(infos).Dst, nil
 }
 
 // serve listens, and serves one client or, with -P, all clients.
@@ -264,9 +268,11 @@ func (o *rpingOptions) ping(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
+	begin := time.Now()
 	if err := p.pings(); err != nil {
 		return err
 	}
+	cli.Put("pings", o.count, "bytes", o.size, "seconds", time.Since(begin).Seconds())
 	if err := p.disconnect(ctx); err != nil {
 		return err
 	}

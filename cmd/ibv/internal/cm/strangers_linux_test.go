@@ -53,7 +53,7 @@ func TestUcmatoseStrangers(t *testing.T) {
 		o.silence = silence
 		ended = make(chan error, 1)
 		go func() {
-			nodes, err := o.serveMessages(context.Background())
+			nodes, err := o.serve(context.Background(), o.answerMessages)
 			for _, n := range nodes {
 				if closed := n.close(); err == nil {
 					err = closed

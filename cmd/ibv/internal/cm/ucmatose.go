@@ -25,19 +25,14 @@ side may be librdmacm's ucmatose. Use the same numbers on both sides.`,
 				o.setSpace(map[string]rdmacm.PortSpace{"tcp": rdmacm.PortSpaceTCP, "ib": rdmacm.PortSpaceIB})),
 			cli.Opt('p', "", "PORT", "port (default 7471)", cli.Int(&o.port, 1, 65535)),
 			cli.Opt('a', "", "N", "wait 4 µs << N for an acknowledgement", cli.Int(&o.ackTimeout, 0, 31)),
-			cli.Refuse('m', "", "", "is not supported: the connections share one event channel"),
+			cli.Ignored('m', "", ""), // where events arrive makes no difference
 		}),
-		Programs: []cli.Program{{Name: "ucmatose", Differs: "no `-m`; ends when the other side does"}},
-		Run:      func([]string) error { return o.run("cmatose", o.serveMessages, o.exchangeMessages) },
+		Programs: []cli.Program{{Name: "ucmatose", Differs: "ends when the other side does"}},
+		Run:      func([]string) error { return o.run("cmatose", o.answerMessages, o.exchangeMessages) },
 	}
 }
 
-// serveMessages is the server.
-func (o *options) serveMessages(ctx context.Context) (endpoints, error) {
-	return o.serve(ctx, o.answerMessages)
-}
-
-// answerMessages serves clients of a listener.
+// answerMessages is the server: it serves clients of a listener.
 func (o *options) answerMessages(ctx context.Context, listener *rdmacm.SyncID) (nodes endpoints, err error) {
 	for range o.connections {
 		event, err := listener.Request(ctx)

@@ -28,7 +28,7 @@ same numbers on both sides. The port is 7174.`,
 			cli.Opt('p', "", "NUMBER", "the same as a number: 0x111 or 0x2", o.setDatagramSpace),
 		}),
 		Programs: []cli.Program{{Name: "udaddy"}},
-		Run:      func([]string) error { return o.run("udaddy", o.serveDatagrams, o.exchangeDatagrams) },
+		Run:      func([]string) error { return o.run("udaddy", o.answerDatagrams, o.exchangeDatagrams) },
 	}
 }
 
@@ -45,12 +45,7 @@ func (o *options) setDatagramSpace(value string) error {
 	return nil
 }
 
-// serveDatagrams is the server.
-func (o *options) serveDatagrams(ctx context.Context) (endpoints, error) {
-	return o.serve(ctx, o.answerDatagrams)
-}
-
-// answerDatagrams serves clients of a listener. It learns their addresses from their messages.
+// answerDatagrams is the server: it serves clients of a listener. It learns their addresses from their messages.
 func (o *options) answerDatagrams(ctx context.Context, listener *rdmacm.SyncID) (nodes endpoints, err error) {
 	for range o.connections {
 		event, err := listener.Request(ctx)

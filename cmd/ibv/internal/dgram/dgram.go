@@ -74,7 +74,8 @@ type queue struct {
 	wcs     []verbs.WC
 }
 
-// Listen returns a socket with a local address. With sleep, it sleeps while it waits, instead of polling.
+// Listen returns a socket with a local address. With sleep, it sleeps while it waits, instead of polling. It fails
+// if no RDMA device has the address or, of the unspecified address, if connection management isn't there.
 func Listen(local netip.AddrPort, sleep bool) (*Socket, error) {
 	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(local))
 	if err != nil {
@@ -82,8 +83,26 @@ func Listen(local netip.AddrPort, sleep bool) (*Socket, error) {
 	}
 	s := &Socket{udp: udp, sleep: sleep, inbox: make(chan message, 2*depth), table: newTable(mostDests)}
 	s.ctx, s.stop = context.WithCancelCause(context.Background())
+	if err := s.ready(); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	s.busy.Go(s.listen)
 	return s, nil
+}
+
+// ready fails if no message could ever be sent over RDMA.
+func (s *Socket) ready() error {
+	if at := s.udp.LocalAddr().(*net.UDPAddr).AddrPort(); !at.Addr().IsUnspecified() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_, err := s.queue(plain(at))
+		return err
+	}
+	id, err := rdmacm.CreateSyncID(rdmacm.PortSpaceUDP)
+	if err != nil {
+		return err
+	}
+	return id.Close()
 }
 
 // Close closes the socket.
@@ -129,19 +148,27 @@ func (s *Socket) dest(to netip.AddrPort) (*dest, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(s.queues, func(q *queue) bool { return q.from == from })
-	if i < 0 {
-		q, err := newQueue(from)
-		if err != nil {
-			return nil, err
-		}
-		i = len(s.queues)
-		s.queues = append(s.queues, q)
-		if s.sleep {
-			s.busy.Go(func() { s.watch(q) })
-		}
+	q, err := s.queue(from)
+	if err != nil {
+		return nil, err
 	}
-	return s.table.add(to, s.queues[i])
+	return s.table.add(to, q)
+}
+
+// queue returns the queue of a local address. The caller holds the lock.
+func (s *Socket) queue(from netip.AddrPort) (*queue, error) {
+	if i := slices.IndexFunc(s.queues, func(q *queue) bool { return q.from == from }); i >= 0 {
+		return s.queues[i], nil
+	}
+	q, err := newQueue(from)
+	if err != nil {
+		return nil, err
+	}
+	s.queues = append(s.queues, q)
+	if s.sleep {
+		s.busy.Go(func() { s.watch(q) })
+	}
+	return q, nil
 }
 
 func newQueue(from netip.AddrPort) (q *queue, err error) {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,6 +34,24 @@ func listenOn(t *testing.T, addr netip.Addr, sleep bool) (*Socket, netip.AddrPor
 		t.Fatal(err)
 	}
 	return s, plain(s.udp.LocalAddr().(*net.UDPAddr).AddrPort())
+}
+
+// TestListen: a socket that could never send over RDMA isn't made.
+func TestListen(t *testing.T) {
+	n := verbstest.New(t, serverAddr)
+	for _, sleep := range []bool{false, true} {
+		if _, err := Listen(netip.AddrPortFrom(clientAddr, 0), sleep); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			t.Errorf("an address of no device: %v", err)
+		}
+	}
+	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		s, _ := listenOn(t, all, false)
+		rdmatest.Check(t, s.Close())
+	}
+	n.SetRefusal(func(string) syscall.Errno { return syscall.ENOENT })
+	if _, err := Listen(netip.AddrPortFrom(netip.IPv6Unspecified(), 0), false); !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("without connection management: %v", err)
+	}
 }
 
 // ask sends a message until the echo arrives.
@@ -59,7 +78,9 @@ func TestRounds(t *testing.T) {
 	verbstest.New(t, serverAddr, clientAddr)
 	goroutines := runtime.NumGoroutine()
 	server, at := listenOn(t, serverAddr, true)
+	server.mu.Lock() // it listens
 	server.table.most = 64
+	server.mu.Unlock()
 	client, from := listenOn(t, clientAddr, true)
 	received := make(chan error, 1)
 	var mu sync.Mutex

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // The parts of an address to print.
@@ -24,8 +26,8 @@ func (c *Client) Address(ctx context.Context, w io.Writer, t Target, port, what 
 	if err != nil {
 		return err
 	}
+	address := netip.AddrFrom16(gid(find(portInfo, "GidPrefix").value(info), find(nodeInfo, "PortGuid").value(node)))
 	if what&ShowGID != 0 {
-		address := netip.AddrFrom16(gid(find(portInfo, "GidPrefix").value(info), find(nodeInfo, "PortGuid").value(node)))
 		fmt.Fprintf(w, "GID %v ", address)
 	}
 	first := find(portInfo, "Lid").value(info)
@@ -37,5 +39,6 @@ func (c *Client) Address(ctx context.Context, w io.Writer, t Target, port, what 
 		fmt.Fprintf(w, "LID start %#x end %#x", first, last)
 	}
 	fmt.Fprintln(w)
+	cli.Put("gid", address.String(), "lid_start", first, "lid_end", last)
 	return nil
 }

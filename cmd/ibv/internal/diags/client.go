@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/monitor"
 	"github.com/goverbs/goverbs/sa"
@@ -86,7 +87,10 @@ type Client struct {
 	SM      Target        // the subnet manager, if not the one that the port knows
 	SMKey   uint64        // of requests for subnet administration
 
+	names  names
+	smps   int // requests for subnet management so far
 	name   umad.Name
+	quiet  func() // ends what is said while the client waits
 	port   *umad.Port
 	agents map[umad.Class]*umad.Agent
 	sa     *sa.Client   // nil before it is used
@@ -106,11 +110,14 @@ func Open(device string, port int) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{Timeout: time.Second, name: name, port: p, agents: make(map[umad.Class]*umad.Agent)}, nil
+	return &Client{Timeout: time.Second, name: name, quiet: cli.Waits("waiting for MADs at port %d of %s", name.Port, name.Device), port: p, agents: make(map[umad.Class]*umad.Agent)}, nil
 }
 
 // Close closes the client.
-func (c *Client) Close() error { return c.port.Close() }
+func (c *Client) Close() error {
+	c.quiet()
+	return c.port.Close()
+}
 
 func choose(device string, port int) (umad.Name, error) {
 	all, err := umad.Ports()
@@ -218,6 +225,7 @@ func (c *Client) do(ctx context.Context, t Target, r request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.smps++
 	answer, err := a.Do(ctx, m)
 	if err != nil {
 		return nil, err

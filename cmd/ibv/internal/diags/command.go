@@ -20,6 +20,7 @@ type common struct {
 	manager Target
 	mkey    uint64
 	keys    bool
+	names   names
 }
 
 func newCommon() *common { return &common{timeout: time.Second} }
@@ -45,6 +46,7 @@ func (o *common) options(without string, own ...cli.Option) []cli.Option {
 		cli.Opt('C', "Ca", "DEV", "ask from this device; by default, from the first active port", cli.Text(&o.device)),
 		cli.Opt('P', "Port", "N", "and from this port", cli.Int(&o.port, 0, 255)),
 		cli.Opt('t', "timeout", "MS", "wait so long for an answer, three times", cli.Milliseconds(&o.timeout)),
+		cli.JSONOption(),
 		cli.Opt('V', "version", "", "print the version", cli.Version),
 		cli.Ignored('e', "errors", ""), // errors are always shown
 		cli.Ignored('v', "verbose", ""),
@@ -59,7 +61,6 @@ func (o *common) options(without string, own ...cli.Option) []cli.Option {
 
 // Options that several programs refuse.
 var (
-	noNames = cli.Refuse(0, "node-name-map", "FILE", "is not supported: names are those that the nodes have")
 	noCache = cli.Refuse(0, "load-cache cache", "FILE", "is not supported: the subnet itself is asked")
 	noDiff  = cli.Refuse(0, "diff diffcheck filterdownports", "FILE", "is not supported: keep the output, and compare it with diff")
 )
@@ -87,7 +88,7 @@ func (o *common) run(do func(ctx context.Context, c *Client) error) error {
 		return err
 	}
 	defer c.Close()
-	c.Timeout, c.MKey, c.SM = o.timeout, o.mkey, o.manager
+	c.Timeout, c.MKey, c.SM, c.names = o.timeout, o.mkey, o.manager, o.findNames()
 	ctx, stop := cli.Interruptible()
 	defer stop()
 	return do(ctx, c)
@@ -261,10 +262,10 @@ func Smpquery() *cli.Command {
 		Operands: 3,
 		About: `Ask a port of the InfiniBand subnet for an attribute of subnet management, as
 smpquery does. It needs /dev/infiniband/umad*.`,
-		Options: o.options("", cli.Flag('x', "extended", "ask for extended speeds", &q.ExtendedSpeeds), noNames,
+		Options: o.options("", cli.Flag('x', "extended", "ask for extended speeds", &q.ExtendedSpeeds), o.namesOption(),
 			cli.Refuse('c', "combined", "", "is not supported: a route doesn't begin with a LID here")),
 		Notes:    operations,
-		Programs: []cli.Program{{Name: "smpquery", Differs: "no combined routes, no `MlnxExtPortInfo`, no names from a file"}},
+		Programs: []cli.Program{{Name: "smpquery", Differs: "no combined routes, no `MlnxExtPortInfo`"}},
 		Run: func(operands []string) error {
 			if len(operands) < 2 {
 				return cli.Usagef("it needs an operation and a port")
@@ -377,7 +378,7 @@ func counterPorts(operands []string, all bool) ([]int, error) {
 
 // Ibnetdiscover is the command ibnetdiscover.
 func Ibnetdiscover() *cli.Command {
-	o, full, ports, picture, list := newCommon(), false, false, false, ""
+	o, full, hops, ports, picture, list := newCommon(), false, false, false, false, ""
 	return &cli.Command{
 		Name:    "ibnetdiscover",
 		Group:   cli.Subnet,
@@ -395,20 +396,21 @@ print them. It needs /dev/infiniband/umad*, and no subnet manager.`,
 			cli.Ignored('s', "show", ""),
 			cli.Ignored('o', "outstanding_smps", "N"),
 			cli.Refuse('g', "grouping", "", "is not supported: nodes are not grouped by their chassis"),
-			cli.Refuse('m', "max_hops", "", "is not supported: hops are not counted"),
-			noNames, noCache, noDiff),
-		Programs: []cli.Program{{Name: "ibnetdiscover", Differs: "no groups of chassis, cache, comparison or names from a file"}},
+			cli.Flag('m', "max_hops", "with the longest route, and how many requests finding all took", &hops),
+			o.namesOption(), noCache, noDiff),
+		Programs: []cli.Program{{Name: "ibnetdiscover", Differs: "no groups of chassis, cache or comparison"}},
 		Run: func([]string) error {
-			return o.discover(func(f *Fabric) error {
+			return o.discover(func(_ context.Context, _ *Client, f *Fabric) error {
+				f.put(list, false)
 				switch {
 				case ports:
 					f.Ports(&cli.Stdout)
 				case picture:
-					return f.Picture(&cli.Stdout)
+					cli.Print(string(f.picture().SVG()))
 				case list != "":
 					f.List(&cli.Stdout, list)
 				default:
-					f.Topology(&cli.Stdout, full)
+					f.Topology(&cli.Stdout, full, hops)
 				}
 				return nil
 			})
@@ -417,22 +419,21 @@ print them. It needs /dev/infiniband/umad*, and no subnet manager.`,
 }
 
 // discover finds the subnet's nodes and prints them.
-func (o *common) discover(print func(f *Fabric) error) error {
+func (o *common) discover(print func(ctx context.Context, c *Client, f *Fabric) error) error {
 	return o.run(func(ctx context.Context, c *Client) error {
 		f, err := c.Discover(ctx)
 		if err != nil {
 			return err
 		}
-		return print(f)
+		return print(ctx, c, f)
 	})
 }
-
-// whole is why iblinkinfo refuses to begin somewhere else.
-const whole = "is not supported: the whole subnet is printed"
 
 // Iblinkinfo is the command iblinkinfo.
 func Iblinkinfo() *cli.Command {
 	o, down, lines, only := newCommon(), false, false, ""
+	var guid uint64
+	var at Target
 	return &cli.Command{
 		Name:    "iblinkinfo",
 		Group:   cli.Subnet,
@@ -447,12 +448,21 @@ needs /dev/infiniband/umad*, and no subnet manager.`,
 			cli.Ignored('a', "all", ""),
 			cli.Ignored('o', "outstanding_smps", "N"),
 			cli.Refuse('p', "additional", "", "is not supported: a port's other settings are those of smpquery portinfo"),
-			cli.Refuse('S', "switch", "GUID", whole), cli.Refuse('G', "port-guid Guid", "GUID", whole),
-			cli.Refuse('D', "Direct", "ROUTE", whole), cli.Refuse('n', "hops", "N", whole),
-			noNames, noCache, noDiff),
-		Programs: []cli.Program{{Name: "iblinkinfo", Differs: "always the whole subnet, adapters too; no `-p`, cache, comparison or names from a file"}},
+			cli.Opt('S', "switch", "GUID", "only those of the node whose port has this GUID", cli.Bits(&guid, 64)),
+			cli.Opt('G', "port-guid Guid", "GUID", "the same", cli.Bits(&guid, 64)),
+			cli.Opt('D', "Direct", "ROUTE", "only those of the node at the end of the route: 0,1,4", func(value string) (err error) {
+				at, err = ByRoute(value)
+				return err
+			}),
+			cli.Refuse('n', "hops", "N", "is not supported: hops are not counted"),
+			o.namesOption(), noCache, noDiff),
+		Programs: []cli.Program{{Name: "iblinkinfo", Differs: "the whole subnet, or one node; no `-p`, `-n`, cache or comparison"}},
 		Run: func([]string) error {
-			return o.discover(func(f *Fabric) error {
+			return o.discover(func(ctx context.Context, c *Client, f *Fabric) error {
+				if err := f.keep(ctx, c, at, guid); err != nil {
+					return err
+				}
+				f.put(only, down)
 				f.Links(&cli.Stdout, only, down, lines)
 				return nil
 			})
@@ -471,11 +481,11 @@ func Ibtracert() *cli.Command {
 		Operands: 2,
 		About: `Print the way from one port of the InfiniBand subnet to another, by the tables
 of the switches, as ibtracert does. It needs /dev/infiniband/umad*.`,
-		Options: o.options("DK", cli.Flag('n', "no_info", "without types, LIDs and names", &short), noNames,
+		Options: o.options("DK", cli.Flag('n', "no_info", "without types, LIDs and names", &short), o.namesOption(),
 			cli.Refuse('m', "mlid", "LID", "is not supported: the ways of multicast are not followed"),
 			cli.Refuse('f', "force", "", "is not supported: a way ends where a link is down"),
 			cli.Refuse(0, "ports-file", "FILE", "is not supported: the ways are asked for one at a time")),
-		Programs: []cli.Program{{Name: "ibtracert", Differs: "no multicast, force or names from a file"}},
+		Programs: []cli.Program{{Name: "ibtracert", Differs: "no multicast or force"}},
 		Run: func(operands []string) error {
 			if len(operands) != 2 {
 				return cli.Usagef("it needs two ports")

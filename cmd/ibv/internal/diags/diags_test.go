@@ -3,6 +3,7 @@ package diags
 import (
 	"bytes"
 	"math"
+	"strings"
 	"testing"
 )
 
@@ -31,11 +32,18 @@ func TestFields(t *testing.T) {
 		}
 		// Data that are too short read as zeros.
 		for _, f := range fields {
-			if f.value(nil) != 0 || f.line(nil) == "" {
+			if f.value(nil) != 0 || line(f, nil) == "" {
 				t.Errorf("%s: %s of nothing is %#x", name, f.name, f.value(nil))
 			}
 		}
 	}
+}
+
+// line returns what write writes of one field.
+func line(f field, b []byte) string {
+	var w strings.Builder
+	write(&w, "", []field{f}, b, true)
+	return w.String()
 }
 
 // Values are printed as libibmad prints them, also values that no port should have.
@@ -64,14 +72,14 @@ func TestTexts(t *testing.T) {
 		b := make([]byte, 64)
 		f := find(portInfo, c.name)
 		f.put(b, c.value)
-		if got := f.line(b); got != c.want {
+		if got := line(f, b); got != c.want {
 			t.Errorf("%s %d: %q, want %q", c.name, c.value, got, c.want)
 		}
 	}
 	b := make([]byte, 64)
 	find(nodeInfo, "VendorId").put(b, 0x2c9)
 	find(nodeInfo, "NodeType").put(b, 7)
-	if got, want := find(nodeInfo, "VendorId").line(b)+find(nodeInfo, "NodeType").line(b), "VendorId:........................0x0002c9\nNodeType:........................?(7)?\n"; got != want {
+	if got, want := line(find(nodeInfo, "VendorId"), b)+line(find(nodeInfo, "NodeType"), b), "VendorId:........................0x0002c9\nNodeType:........................?(7)?\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -10,6 +10,8 @@ import (
 type Fabric struct {
 	from  *node
 	nodes []*node // in the order in which they were found
+	hops  int     // of the longest route
+	smps  int     // requests that finding them took
 }
 
 // A node is an adapter, a switch or a router.
@@ -31,7 +33,7 @@ func (n *node) get(name string) uint64 { return find(nodeInfo, name).value(n.inf
 func (p *port) get(name string) uint64 { return find(portInfo, name).value(p.info) }
 
 func (n *node) isSwitch() bool { return n.get("NodeType") == aSwitch }
-func (n *node) name() string   { return cString(n.description[:min(len(n.description), 63)]) }
+func (n *node) name() string   { return cString(n.description) }
 
 // id returns the node's identifier in a topology: its type and its GUID.
 func (n *node) id() string {
@@ -93,6 +95,7 @@ func (c *Client) Discover(ctx context.Context) (*Fabric, error) {
 			}
 			continue // it was removed meanwhile
 		}
+		f.hops = max(f.hops, len(s.route)-1)
 		if len(known) == maxLID {
 			return nil, fmt.Errorf("more than %d nodes, which is more than there are LIDs", maxLID)
 		}
@@ -116,7 +119,30 @@ func (c *Client) Discover(ctx context.Context) (*Fabric, error) {
 			}
 		}
 	}
+	f.smps = c.smps
 	return f, nil
+}
+
+// keep drops all nodes but one: that at the end of a route, or that of the port with a GUID. Without either, it drops
+// none.
+func (f *Fabric) keep(ctx context.Context, c *Client, at Target, guid uint64) error {
+	if at.Route != nil {
+		info, err := c.subnet(ctx, at, attrNodeInfo, 0)
+		if err != nil {
+			return err
+		}
+		guid = find(nodeInfo, "PortGuid").value(info)
+	}
+	if guid == 0 {
+		return nil
+	}
+	f.nodes = slices.DeleteFunc(f.nodes, func(n *node) bool {
+		return !slices.ContainsFunc(n.all(), func(p *port) bool { return p.guid == guid })
+	})
+	if len(f.nodes) == 0 {
+		return fmt.Errorf("the subnet has no port with the GUID %#016x", guid)
+	}
+	return nil
 }
 
 // explore queries a node's ports: all ports of a switch, and only the reached port of other nodes.
@@ -126,6 +152,7 @@ func (c *Client) explore(ctx context.Context, t Target, n *node, isNew bool, arr
 		if n.description, err = c.subnet(ctx, t, attrNodeDescription, 0); err != nil {
 			return err
 		}
+		n.description = c.names.of(n.get("Guid"), n.description)
 		if n.isSwitch() {
 			if n.switches, err = c.subnet(ctx, t, attrSwitchInfo, 0); err != nil {
 				return err

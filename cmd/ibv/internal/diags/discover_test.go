@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -60,7 +63,11 @@ func TestTopology(t *testing.T) {
 	aPort(router, 3, map[string]uint64{"LinkState": 2, "PhysLinkState": 5, "LinkWidthActive": 2})
 	f := &Fabric{from: router, nodes: []*node{router, unknown}}
 	var b strings.Builder
-	f.Topology(&b, true)
+	f.hops, f.smps = 2, 9
+	f.Topology(&b, true, true)
+	if want := "# Reported max hops discovered: 2\n# Total MADs used: 9\n"; !strings.Contains(b.String(), want) {
+		t.Errorf("%q lacks %q", b.String(), want)
+	}
 	_, got, _ := strings.Cut(b.String(), "# Initiated from ")
 	if want := "node 0000000000000abc port 0000000000000000\n\nvendid=0x0\ndevid=0x0\nrtguid=0xabc\nRt\t0 \"R-0000000000000abc\"\t\t# \"R  1\"\n" +
 		"[1](10) \t\"?-0000000000000def\"[2] (10) \t\t# lid 7 lmc 0 \"\" lid 0 ?????" + " s=3 w=3 v=0\n"; got != want {
@@ -118,11 +125,8 @@ func TestPicture(t *testing.T) {
 		f.nodes = append(f.nodes, n)
 		connect(top, 2+i, n, 1, uint64(2+i))
 	}
-	var b strings.Builder
-	if err := f.Picture(&b); err != nil {
-		t.Fatal(err)
-	}
-	d := xml.NewDecoder(strings.NewReader(b.String()))
+	text := string(f.picture().SVG())
+	d := xml.NewDecoder(strings.NewReader(text))
 	elements := make(map[string]int)
 	for {
 		token, err := d.Token()
@@ -130,26 +134,19 @@ func TestPicture(t *testing.T) {
 			break
 		}
 		if err != nil {
-			t.Fatalf("%v in %s", err, b.String())
+			t.Fatalf("%v in %s", err, text)
 		}
 		if e, ok := token.(xml.StartElement); ok {
 			elements[e.Name.Local]++
 		}
 	}
-	if elements["path"] != 4 || elements["rect"] != 1+5 || elements["text"] != 4+2*5 || strings.Count(b.String(), "stroke-dasharray") != 2 {
-		t.Errorf("%v in %s", elements, b.String())
+	if elements["path"] != 4 || elements["rect"] != 1+5 || elements["text"] != 2+4+2*5 || strings.Count(text, "stroke-dasharray") != 2 {
+		t.Errorf("%v in %s", elements, text)
 	}
-	if !strings.Contains(b.String(), `viewBox="0 0 760 322"`) || !strings.Contains(b.String(), "&lt;evil&gt; &amp;") {
-		t.Error(b.String())
-	}
-	if err := f.Picture(broken{}); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("a writer that fails: %v", err)
+	if !strings.Contains(text, `viewBox="0 0 860 `) || !strings.Contains(text, "&lt;evil&gt; &amp;") {
+		t.Error(text)
 	}
 }
-
-type broken struct{}
-
-func (broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 // The ends of a path have the lines of ibtracert, also for a node of unknown type.
 func TestHops(t *testing.T) {
@@ -164,5 +161,29 @@ func TestHops(t *testing.T) {
 	h.end(&b, "To", true)
 	if want := "From ??? {0x0000000000000abc} portnum 3 lid 8-11 \"x y\"\nTo {0x0000000000000abc}[0]\n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
+	}
+}
+
+// TestNames: a file gives nodes their names.
+func TestNames(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "names")
+	for text, want := range map[string]string{
+		"# none\n\n 0x2a \"the switch\" # here\n0x2a \"again\"\n7 plain\n8\n": "the switch",
+		"0x2b \"another\"\n":        "itself",
+		"0x2a \"one\"\nx \"two\"\n": "",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		all, err := readNames(path)
+		if (err != nil) != (want == "") {
+			t.Errorf("%q: %v", text, err)
+		}
+		if got := string(all.of(42, []byte("itself"))); err == nil && got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if _, err := readNames(path + "no"); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/monitor"
 )
@@ -44,19 +45,25 @@ func (f field) put(b []byte, v uint64) {
 	}
 }
 
-// line returns the field's line as libibmad prints it.
-func (f field) line(b []byte) string { return labelled(f.name, f.text(f, f.value(b))) }
-
 // labelled returns a line: a name, dots up to a column, and a value.
 func labelled(name, value string) string {
 	return name + ":" + strings.Repeat(".", max(0, 32-len(name))) + value + "\n"
 }
 
-// write writes the lines of all fields.
-func write(w io.Writer, fields []field, b []byte) {
+// write writes the lines of all fields, each after the indent. Keys are only shown if it is asked for. Their JSON has
+// other values before.
+func write(w io.Writer, indent string, fields []field, b []byte, keys bool, before ...any) {
+	object := before
 	for _, f := range fields {
-		io.WriteString(w, f.line(b))
+		text := f.text(f, f.value(b))
+		if f.name == "Mkey" && !keys {
+			text = "<not displayed>"
+		}
+		io.WriteString(w, indent+labelled(f.name, text))
+		first, _, _ := strings.Cut(text, "\n")
+		object = append(object, f.name, cli.Value(first))
 	}
+	cli.Put(object...)
 }
 
 // find returns the field of this name, which must exist.

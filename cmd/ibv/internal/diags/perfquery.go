@@ -168,7 +168,7 @@ func (q *counting) show(port int, b []byte) {
 	} else {
 		fmt.Fprintf(q.w, "# Port counters: %v port %d (CapMask: 0x%02X)\n", q.t, port, q.caps&0xffff)
 	}
-	write(q.w, q.fields, b)
+	write(q.w, "", q.fields, b, true)
 }
 
 func (q *counting) detail(d Detail) error {
@@ -179,7 +179,7 @@ func (q *counting) detail(d Detail) error {
 			return err
 		}
 		fmt.Fprintf(q.w, "# %s counters: %v port %d\n", d.name, q.t, port)
-		write(q.w, counterFields(d.attr, 0, "", field{}), b)
+		write(q.w, "", counterFields(d.attr, 0, "", field{}), b, true)
 	}
 	if q.Reset || q.NoRead {
 		return q.pma.Reset(q.ctx, q.t.LID, uint8(port), d.attr, q.mask())

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/umad"
 )
 
@@ -110,7 +111,7 @@ func (c *Client) Ping(ctx context.Context, w io.Writer, t Target, o PingOptions)
 	}
 	s.print(w, t, time.Since(begin))
 	if s.sent > 0 && s.got == 0 {
-		return s.err
+		return fmt.Errorf("%w; start the server there: ibv ibping -S", s.err)
 	}
 	return nil
 }
@@ -167,6 +168,8 @@ func (s *pings) print(w io.Writer, t Target, took time.Duration) {
 	fmt.Fprintf(w, "\n--- %s (%v) ibping statistics ---\n", s.host, t)
 	fmt.Fprintf(w, "%d packets transmitted, %d received, %d%% packet loss, time %d ms\n", s.sent, s.got, loss, took.Milliseconds())
 	fmt.Fprintf(w, "rtt min/avg/max = %s/%s/%s ms\n", milliseconds(s.min), milliseconds(average), milliseconds(s.max))
+	cli.Put("host", s.host, "lid", t.LID, "transmitted", s.sent, "received", s.got, "seconds", took.Seconds(),
+		"rtt_min_seconds", s.min.Seconds(), "rtt_avg_seconds", average.Seconds(), "rtt_max_seconds", s.max.Seconds())
 }
 
 func milliseconds(d time.Duration) string {

@@ -3,7 +3,6 @@ package diags
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/sa"
@@ -55,7 +55,7 @@ var saRecords = []saRecord{
 	{name: "MFTRecord", alias: "MFTR"},
 	{name: "GUIDInfoRecord", alias: "GIR"},
 	{name: "SwitchInfoRecord", alias: "SWIR"},
-	{name: "SMInfoRecord", alias: "SMIR"},
+	{"SMInfoRecord", "SMIR", " [LID]", 1, (*saQuery).managerRecords},
 }
 
 // SARecords describes the queries that have names, a line for each.
@@ -130,6 +130,7 @@ func (q *SAQuery) find() (func(*saQuery) error, []string, error) {
 // An saQuery is one run of an SAQuery.
 type saQuery struct {
 	*SAQuery
+	names    names
 	sa       *sa.Client
 	ctx      context.Context
 	w        io.Writer
@@ -146,20 +147,36 @@ func (c *Client) SAQuery(ctx context.Context, w io.Writer, query *SAQuery) error
 	if err != nil {
 		return err
 	}
-	return run(&saQuery{query, a, ctx, w, operands})
+	return run(&saQuery{query, c.names, a, ctx, w, operands})
+}
+
+// name returns a node's name: that of the file of names, or its description of itself.
+func (q *saQuery) name(n *sa.NodeRecord) string {
+	return stranger.Text(string(q.names.of(n.NodeGUID.Uint64(), []byte(n.Description))))
 }
 
 func (q *saQuery) printf(format string, args ...any) { fmt.Fprintf(q.w, format, args...) }
 
-// lines prints a heading, and a line for each name with its value. The value's verb follows the name
-// after a space.
+// lines prints a heading, and a line for each name with its value. The value's format, such as 0x%x,
+// follows the name after a space, and has none before its first verb.
 func (q *saQuery) lines(heading string, width int, lines ...any) {
 	q.printf("%s\n", heading)
+	var object []any
 	for i := 0; i < len(lines); i += 2 {
 		name := lines[i].(string)
-		space := strings.LastIndexByte(name, ' ')
-		q.printf("\t\t%s%s"+name[space+1:]+"\n", name[:space], strings.Repeat(".", max(0, width-space)), lines[i+1])
+		space := strings.LastIndexByte(name[:strings.IndexByte(name, '%')], ' ')
+		text := fmt.Sprintf(name[space+1:], lines[i+1])
+		q.printf("\t\t%s%s%s\n", name[:space], strings.Repeat(".", max(0, width-space)), text)
+		first, _, _ := strings.Cut(text, "\n")
+		object = append(object, strings.ReplaceAll(name[:space], " ", "_"), cli.Value(first))
 	}
+	cli.Put(object...)
+}
+
+// line prints a value by itself.
+func (q *saQuery) line(name, text string) {
+	q.printf("%s\n", text)
+	cli.Put(name, cli.Value(text))
 }
 
 const saColumn, wideColumn = 24, 25
@@ -223,7 +240,7 @@ func (q *saQuery) node(n *sa.NodeRecord) {
 		"lid %d", n.LID, "reserved 0x%X", n.Reserved, "base_version 0x%X", n.BaseVersion, "class_version 0x%X", n.ClassVersion,
 		"node_type %s", kind, "num_ports %d", n.Ports, "sys_guid 0x%016x", n.SystemImageGUID.Uint64(), "node_guid 0x%016x", n.NodeGUID.Uint64(),
 		"port_guid 0x%016x", n.PortGUID.Uint64(), "partition_cap 0x%X", n.PartitionCap, "device_id 0x%X", n.DeviceID, "revision 0x%X", n.Revision,
-		"port_num %d", n.LocalPort, "vendor_id 0x%X", n.VendorID, "NodeDescription %s", stranger.Text(n.Description))
+		"port_num %d", n.LocalPort, "vendor_id 0x%X", n.VendorID, "NodeDescription %s", q.name(n))
 }
 
 // nodeRecords prints all nodes, or the nodes with a LID.
@@ -253,12 +270,12 @@ func (q *saQuery) named() error {
 		}
 		switch q.What {
 		case 'L':
-			q.printf("%d\n", n.LID)
+			q.line("lid", fmt.Sprint(n.LID))
 		case 'l':
-			q.printf("%d\n", n.LID)
+			q.line("lid", fmt.Sprint(n.LID))
 			return nil
 		case 'G':
-			q.printf("0x%016x\n", n.PortGUID.Uint64())
+			q.line("port_guid", fmt.Sprintf("0x%016x", n.PortGUID.Uint64()))
 		default:
 			q.node(n)
 		}
@@ -279,7 +296,7 @@ func (q *saQuery) byNumber() error {
 	nodes, err := q.sa.Nodes(q.ctx, sa.NodeRecord{}, 0)
 	for _, n := range nodes {
 		if q.What == 'O' && uint64(n.LID) == number || q.What == 'U' && n.PortGUID == ib.GUIDOf(number) {
-			q.printf("%s\n", stranger.Text(n.Description))
+			q.line("NodeDescription", q.name(&n))
 		}
 	}
 	return err
@@ -294,7 +311,9 @@ func (q *saQuery) descriptions() error {
 	q.printf("   LID \"name\"\n================\n")
 	for _, n := range nodes {
 		if n.Type == ib.NodeCA {
-			q.printf("%6d  \"%s\"\n", n.LID, stranger.Text(n.Description))
+			name := q.name(&n)
+			q.printf("%6d  \"%s\"\n", n.LID, name)
+			cli.Put("lid", n.LID, "NodeDescription", name)
 		}
 	}
 	return nil
@@ -318,16 +337,9 @@ func (q *saQuery) ports() error {
 	}
 	ports, err := q.sa.Ports(q.ctx, like, mask)
 	for _, p := range ports {
-		q.printf("PortInfoRecord dump:\n\tRID\n")
-		q.lines("\t\tEndPortLid.............."+strconv.Itoa(int(p.LID)), saColumn, "PortNum %d", p.Port, "Options 0x%x", p.Options)
-		q.printf("\tPortInfo dump:\n")
-		for _, f := range portInfo {
-			line := f.line(p.Info[:])
-			if f.name == "Mkey" && !q.ShowKeys {
-				line = labelled(f.name, "<not displayed>")
-			}
-			q.printf("\t\t%s", line)
-		}
+		q.printf("PortInfoRecord dump:\n\tRID\n\t\tEndPortLid..............%d\n\t\tPortNum.................%d\n\t\tOptions.................0x%x\n\tPortInfo dump:\n",
+			p.LID, p.Port, p.Options)
+		write(q.w, "\t\t", portInfo, p.Info[:], q.ShowKeys, "EndPortLid", p.LID, "PortNum", p.Port, "Options", p.Options)
 	}
 	return err
 }
@@ -406,14 +418,17 @@ func (q *saQuery) memberships() error {
 		}
 	}
 	members, err := q.sa.Members(q.ctx, sa.MCMemberRecord{}, 0)
-	nodes, err2 := q.sa.Nodes(q.ctx, sa.NodeRecord{}, 0)
-	if err = errors.Join(err, err2); err != nil {
+	if err != nil {
+		return err
+	}
+	nodes, err := q.sa.Nodes(q.ctx, sa.NodeRecord{}, 0)
+	if err != nil {
 		return err
 	}
 	names := make(map[ib.GUID]string)
 	for _, n := range nodes {
 		if _, ok := names[n.PortGUID]; !ok {
-			names[n.PortGUID] = stranger.Text(n.Description)
+			names[n.PortGUID] = q.name(&n)
 		}
 	}
 	for _, m := range members {
@@ -427,6 +442,7 @@ func (q *saQuery) memberships() error {
 				"ScopeState 0x%X", m.Scope<<4|m.JoinState, "ProxyJoin 0x%X", one(m.ProxyJoin, 7), "NodeDescription %s", name)
 		case uint64(m.MLID) == mlid:
 			q.printf("\t\tPortGid.................%s (%s)\n", gidText(m.PortGID), name)
+			cli.Put("PortGid", gidText(m.PortGID), "NodeDescription", name)
 		}
 	}
 	return nil
@@ -490,4 +506,28 @@ func (q *saQuery) class() error {
 		"Trap GID %s", gidText(c.Trap.GID), "Trap TC/SL/FL 0x%08X", flow(c.Trap), "Trap LID %d", c.Trap.LID,
 		"Trap PKey 0x%04X", c.Trap.PKey, "Trap HL/QP 0x%08X", uint32(c.TrapHopLimit)<<24|c.Trap.QPN, "Trap QKey 0x%08X", c.Trap.QKey)
 	return nil
+}
+
+// managerRecords prints what subnet managers, or the one at a LID, say of themselves.
+func (q *saQuery) managerRecords() error {
+	const head, size = 4, 25
+	lid, _, _, err := q.place(0)
+	if err != nil {
+		return err
+	}
+	r := sa.Request{Method: sa.MethodGetTable, Attr: sa.AttrSMInfoRecord, Record: make([]byte, size)}
+	if lid != 0 {
+		r.Mask = 1
+		binary.BigEndian.PutUint16(r.Record, lid)
+	}
+	records, err := q.sa.Do(q.ctx, r)
+	for _, b := range records {
+		if len(b) < size {
+			return sa.ErrMalformed
+		}
+		get := func(name string) uint64 { return find(smInfo, name).value(b[head:]) }
+		q.lines("SMInfoRecord dump:\n\t\tRID", 22, "LID %d\n\t\tSMInfo dump:", binary.BigEndian.Uint16(b), "GUID 0x%016x", get("SmInfoGuid"),
+			"SM_Key 0x%016x", get("SmInfoKey"), "ActCount %d", get("SmActivity"), "Priority %d", get("SmPriority"), "SMState %d", get("SmState"))
+	}
+	return err
 }

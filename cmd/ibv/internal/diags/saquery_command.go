@@ -114,7 +114,7 @@ func Saquery() *cli.Command {
 		cli.Opt(0, "mgid", "GID", "a member's group", setGID(&q.Member.MGID, &q.MemberMask, sa.MemberMGID)),
 		cli.Refuse('S', "S", "", "is not supported: services are not asked for"),
 		cli.Refuse('I', "I", "", "is not supported: subscriptions are not asked for"),
-		noNames,
+		o.namesOption(),
 		cli.Opt(0, "smkey", "KEY", "the SM_Key, which the SA trusts", cli.Bits(&key, 64)),
 	}
 	return &cli.Command{
@@ -128,7 +128,7 @@ nodes, or with an option or a QUERY for something else. It needs
 /dev/infiniband/umad*.`,
 		Options:  o.options("DGLsy", append(own, saNumberOptions(q)...)...),
 		Notes:    "Queries, in upper or lower case:\n" + SARecords(),
-		Programs: []cli.Program{{Name: "saquery", Differs: "no records of tables, services, subscriptions, switches, GUIDs and subnet managers; no names from a file; keys are numbers and are not asked for"}},
+		Programs: []cli.Program{{Name: "saquery", Differs: "no records of tables, services, subscriptions, switches and GUIDs; keys are numbers and are not asked for"}},
 		Run: func(operands []string) error {
 			q.Operands, q.ShowKeys = operands, o.keys
 			if err := q.Check(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/sa"
 )
 
@@ -31,7 +32,7 @@ func TestSaqueryNumbers(t *testing.T) {
 func TestSaqueryRefused(t *testing.T) {
 	for line, want := range map[string]string{
 		"-S":                      "-S is not supported",
-		"SMIR":                    "SMInfoRecord is not one of the records",
+		"SWIR":                    "SwitchInfoRecord is not one of the records",
 		"-L":                      "-L needs a name",
 		"-g 1":                    `"1" is one argument too many`,
 		"NR 1 2":                  `"2" is one argument too many`,
@@ -91,6 +92,16 @@ func TestEveryOption(t *testing.T) {
 					t.Errorf("%s %q: %v", p.command().Name, line, err)
 				}
 			}
+		}
+	}
+}
+
+// TestNamesOfRecords: what saquery prints has the names of the file, and else the nodes' own.
+func TestNamesOfRecords(t *testing.T) {
+	q := &saQuery{names: names{7: "by the file"}}
+	for guid, want := range map[uint64]string{7: "by the file", 8: "its own"} {
+		if got := q.name(&sa.NodeRecord{NodeGUID: ib.GUIDOf(guid), Description: "its own"}); got != want {
+			t.Errorf("node %d is %q", guid, got)
 		}
 	}
 }

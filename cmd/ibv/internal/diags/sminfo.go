@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/umad"
 )
 
@@ -33,7 +34,8 @@ func (c *Client) SMInfo(ctx context.Context, w io.Writer, t Target, change Chang
 	if state < uint64(len(states)) {
 		name = states[state]
 	}
-	fmt.Fprintf(w, "sminfo: sm lid %d sm guid %#x, activity count %d priority %d state %d %s\n", t.LID,
-		find(smInfo, "SmInfoGuid").value(b), find(smInfo, "SmActivity").value(b), find(smInfo, "SmPriority").value(b), state, name)
+	guid, activity, priority := find(smInfo, "SmInfoGuid").value(b), find(smInfo, "SmActivity").value(b), find(smInfo, "SmPriority").value(b)
+	fmt.Fprintf(w, "sminfo: sm lid %d sm guid %#x, activity count %d priority %d state %d %s\n", t.LID, guid, activity, priority, state, name)
+	cli.Put("sm_lid", t.LID, "sm_guid", fmt.Sprintf("0x%016x", guid), "activity_count", activity, "priority", priority, "state", name)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // QueryOptions select the part of an attribute to query.
@@ -69,16 +71,21 @@ func (q *query) node() error {
 	b, err := q.ask(attrNodeInfo, 0)
 	if err == nil {
 		q.printf("# Node info: %v\n", q.t)
-		write(q.w, nodeInfo, b)
+		write(q.w, "", nodeInfo, b, true)
 	}
 	return err
 }
 
 func (q *query) description() error {
+	node, err := q.ask(attrNodeInfo, 0)
+	if err != nil {
+		return err
+	}
 	b, err := q.ask(attrNodeDescription, 0)
 	if err == nil {
-		text := cString(b[:min(len(b), 63)])
+		text := cString(q.c.names.of(find(nodeInfo, "Guid").value(node), b))
 		q.printf("Node Description:%s%s\n", strings.Repeat(".", max(1, 32-len(text))), text)
+		cli.Put("NodeDescription", text)
 	}
 	return err
 }
@@ -93,13 +100,7 @@ func (q *query) port() error {
 		return err
 	}
 	q.printf("# Port info: %v port %d\n", q.t, q.Port)
-	for _, f := range portInfo {
-		if f.name == "Mkey" && !q.ShowKeys {
-			io.WriteString(q.w, labelled(f.name, "<not displayed>"))
-			continue
-		}
-		io.WriteString(q.w, f.line(b))
-	}
+	write(q.w, "", portInfo, b, q.ShowKeys)
 	return nil
 }
 
@@ -114,7 +115,7 @@ func (q *query) portExtended() error {
 	}
 	if b, err = q.ask(attrPortInfoExtended, uint32(q.Port)); err == nil {
 		q.printf("# Port info Extended: %v port %d\n", q.t, q.Port)
-		write(q.w, portInfoExtended, b)
+		write(q.w, "", portInfoExtended, b, true)
 	}
 	return err
 }
@@ -123,7 +124,7 @@ func (q *query) switches() error {
 	b, err := q.ask(attrSwitchInfo, 0)
 	if err == nil {
 		q.printf("# Switch info: %v\n", q.t)
-		write(q.w, switchInfo, b)
+		write(q.w, "", switchInfo, b, true)
 	}
 	return err
 }
@@ -155,6 +156,7 @@ func (q *query) pkeys() error {
 		n = int(find(switchInfo, "PartEnforceCap").value(b))
 	}
 	const perBlock, perLine = 32, 8
+	all := []uint16{}
 	for first := 0; first < n; first += perBlock {
 		b, err := q.ask(attrPKeyTable, uint32(first/perBlock|q.Port<<16))
 		if err != nil {
@@ -163,12 +165,15 @@ func (q *query) pkeys() error {
 		for i := 0; i < min(perBlock, n-first); i += perLine {
 			q.printf("%4d:", first+i)
 			for k := range perLine {
-				q.printf(" 0x%04x", binary.BigEndian.Uint16(b[2*(i+k):]))
+				key := binary.BigEndian.Uint16(b[2*(i+k):])
+				q.printf(" 0x%04x", key)
+				all = append(all, key)
 			}
 			q.printf("\n")
 		}
 	}
 	q.printf("%d pkeys capacity for this port\n", n)
+	cli.Put("pkeys", all[:min(n, len(all))])
 	return nil
 }
 
@@ -192,10 +197,13 @@ func (q *query) levels() error {
 			return err
 		}
 		q.printf("ports: in %2d, out %2d: |", input, output)
-		for level := range 16 {
-			q.printf("%2d|", b[level/2]>>(4*(1-level%2))&0xf)
+		var lanes [16]int
+		for level := range lanes {
+			lanes[level] = int(b[level/2] >> (4 * (1 - level%2)) & 0xf)
+			q.printf("%2d|", lanes[level])
 		}
 		q.printf("\n")
+		cli.Put("in", input, "out", output, "vl", lanes)
 	}
 	return nil
 }
@@ -213,6 +221,7 @@ func (q *query) arbitration() error {
 			}
 			if find(switchInfo, "EnhancedPort0").value(b) == 0 {
 				q.printf("# No VLArbitration tables (BSP0): %v port 0\n", q.t)
+				putArbitration(nil, nil)
 				return nil
 			}
 		}
@@ -223,14 +232,30 @@ func (q *query) arbitration() error {
 	}
 	low, high := int(find(portInfo, "VLArbLowCap").value(b)), int(find(portInfo, "VLArbHighCap").value(b))
 	q.printf("# VLArbitration tables: %v port %d LowCap %d HighCap %d\n", q.t, q.Port, low, high)
-	if err := q.lanes("Low", 1, low); err != nil {
+	lowTable, err := q.lanes("Low", 1, low)
+	if err != nil {
 		return err
 	}
-	return q.lanes("High", 3, high)
+	highTable, err := q.lanes("High", 3, high)
+	if err == nil {
+		putArbitration(lowTable, highTable)
+	}
+	return err
 }
 
-// lanes prints a table of n entries, whose blocks are numbered from first.
-func (q *query) lanes(name string, first, n int) error {
+// A share is an entry of a table of arbitration.
+type share struct {
+	VL     byte `json:"vl"`
+	Weight byte `json:"weight"`
+}
+
+// putArbitration puts the tables into the JSON. A port of a single lane has empty ones.
+func putArbitration(low, high []share) {
+	cli.Put("low", append([]share{}, low...), "high", append([]share{}, high...))
+}
+
+// lanes prints a table of n entries, whose blocks are numbered from first, and returns it.
+func (q *query) lanes(name string, first, n int) (table []share, err error) {
 	const perBlock, blocks = 32, 2
 	if n > 0 {
 		q.printf("# %s priority VL Arbitration Table:", name)
@@ -238,7 +263,7 @@ func (q *query) lanes(name string, first, n int) error {
 	for block := 0; block < blocks && n > block*perBlock; block++ {
 		b, err := q.ask(attrArbitration, uint32((first+block)<<16|q.Port))
 		if err != nil {
-			return err
+			return nil, err
 		}
 		entries := min(perBlock, n-block*perBlock)
 		q.printf("\nVL    : |")
@@ -248,10 +273,11 @@ func (q *query) lanes(name string, first, n int) error {
 		q.printf("\nWEIGHT: |")
 		for i := range entries {
 			q.printf("0x%-2X|", b[2*i+1])
+			table = append(table, share{b[2*i] & 0xf, b[2*i+1]})
 		}
 		q.printf("\n")
 	}
-	return nil
+	return table, nil
 }
 
 func (q *query) guids() error {
@@ -261,15 +287,19 @@ func (q *query) guids() error {
 	}
 	n := int(find(portInfo, "GuidCap").value(b))
 	const perBlock, perLine = 8, 2
+	all := []string{}
 	for first := 0; first < n; first += perBlock {
 		b, err := q.ask(attrGUIDInfo, uint32(first/perBlock))
 		if err != nil {
 			return err
 		}
 		for i := 0; i < min(perBlock, n-first); i += perLine {
-			q.printf("%4d: 0x%016x 0x%016x\n", first+i, binary.BigEndian.Uint64(b[8*i:]), binary.BigEndian.Uint64(b[8*i+8:]))
+			pair := []string{fmt.Sprintf("0x%016x", b[8*i:8*i+8]), fmt.Sprintf("0x%016x", b[8*i+8:8*i+16])}
+			q.printf("%4d: %s %s\n", first+i, pair[0], pair[1])
+			all = append(all, pair...)
 		}
 	}
 	q.printf("%d guids capacity for this port\n", n)
+	cli.Put("guids", all[:min(n, len(all))])
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // A kind is a type of node, with the programs' names for it.
@@ -61,9 +63,12 @@ func (p *port) extended() uint64 {
 	return p.get("LinkSpeedExtActive")
 }
 
-// Topology prints all nodes and links as ibnetdiscover does. full is its option.
-func (f *Fabric) Topology(w io.Writer, full bool) {
+// Topology prints all nodes and links as ibnetdiscover does. full and hops are its options.
+func (f *Fabric) Topology(w io.Writer, full, hops bool) {
 	fmt.Fprintf(w, "#\n# Topology file: generated on %s\n#\n", time.Now().Format(time.ANSIC))
+	if hops {
+		fmt.Fprintf(w, "# Reported max hops discovered: %d\n# Total MADs used: %d\n", f.hops, f.smps)
+	}
 	fmt.Fprintf(w, "# Initiated from node %016x port %016x\n", f.from.get("Guid"), f.from.get("PortGuid"))
 	for _, k := range []kind{switches, adapters, routers} {
 		f.each(k, func(n *node) { n.topology(w, k, full) })
@@ -160,11 +165,40 @@ func (f *Fabric) List(w io.Writer, letters string) {
 	}
 }
 
+// has reports whether the letters of types of nodes name the node's, or none.
+func (n *node) has(letters string) bool {
+	return letters == "" || strings.Contains(letters, n.id()[1:2])
+}
+
+// put puts all ports of nodes of some types into the JSON, with the other ends of their links.
+func (f *Fabric) put(letters string, downOnly bool) {
+	for _, n := range slices.Backward(f.nodes) {
+		for _, p := range n.all() {
+			if !n.has(letters) || downOnly && !p.down() {
+				continue
+			}
+			width, speed := p.rate()
+			object := append(p.end(""), "state", p.words("LinkState"), "physical_state", p.words("PhysLinkState"), "width", width, "speed", speed)
+			if p.remote != nil {
+				object = append(object, p.remote.end("remote_")...)
+			}
+			cli.Put(object...)
+		}
+	}
+}
+
+// end returns what the JSON has of one end of a link.
+func (p *port) end(prefix string) []any {
+	kind, _, _ := strings.Cut(p.brief(), " ")
+	return []any{prefix + "type", kind, prefix + "guid", fmt.Sprintf("0x%016x", p.node.get("Guid")), prefix + "name", p.node.name(), prefix + "lid", p.lid(),
+		prefix + "port", p.number, prefix + "port_guid", fmt.Sprintf("0x%016x", p.guid)}
+}
+
 // Links prints the state of all links as iblinkinfo does. The options of iblinkinfo select links that are
 // down, or one line for each link. only is the letter of a type of nodes, as for List, or "" for all.
 func (f *Fabric) Links(w io.Writer, only string, downOnly, lines bool) {
 	for _, n := range slices.Backward(f.nodes) {
-		if only == adapters.letter && n.get("NodeType") != adapters.number || only == switches.letter && !n.isSwitch() {
+		if !n.has(only) {
 			continue
 		}
 		header := !lines

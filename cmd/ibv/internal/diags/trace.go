@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 const attrForwarding = 0x19 // LinearForwardingTable
@@ -19,6 +21,7 @@ func (c *Client) hop(ctx context.Context, t Target) (h hop, err error) {
 	if h.description, err = c.subnet(ctx, t, attrNodeDescription, 0); err != nil {
 		return h, err
 	}
+	h.description = c.names.of(h.get("Guid"), h.description)
 	h.port, err = c.subnet(ctx, t, attrPortInfo, 0)
 	return h, err
 }
@@ -33,11 +36,17 @@ func (h hop) kind() string {
 	return "???"
 }
 
+// put puts the node, the port by which it was reached, and the port by which the one before it was left.
+func (h hop) put(in uint64, out byte) {
+	cli.Put("type", h.kind(), "guid", fmt.Sprintf("0x%016x", h.get("Guid")), "port", in, "left_by_port", out,
+		"lid", find(portInfo, "Lid").value(h.port), "NodeDescription", cString(h.description))
+}
+
 // lids returns the port's LIDs and the node's description.
 func (h hop) lids() string {
 	first := find(portInfo, "Lid").value(h.port)
 	last := first + 1<<find(portInfo, "LMC").value(h.port) - 1
-	return fmt.Sprintf("lid %d-%d \"%s\"", first, last, cString(h.description[:min(len(h.description), 63)]))
+	return fmt.Sprintf("lid %d-%d \"%s\"", first, last, cString(h.description))
 }
 
 // end prints the first or the last port of the path.
@@ -45,6 +54,9 @@ func (h hop) end(w io.Writer, word string, short bool) {
 	port := h.get("LocalPort")
 	if h.isSwitch() {
 		port = 0
+	}
+	if word == "From" {
+		h.put(port, 0)
 	}
 	if short {
 		fmt.Fprintf(w, "%s {0x%016x}[%d]\n", word, h.get("Guid"), port)
@@ -75,6 +87,7 @@ func (c *Client) Trace(ctx context.Context, w io.Writer, from, to Target, short 
 	}
 	first.end(w, "From", short)
 	_, err = c.walk(ctx, route, first, to, last, func(out byte, in uint64, at hop) {
+		at.put(in, out)
 		if short {
 			fmt.Fprintf(w, "[%d] -> {0x%016x}[%d]\n", out, at.get("PortGuid"), in)
 		} else {

@@ -33,6 +33,7 @@ func Doctor() *cli.Command {
 			"--peer HOST [-p PORT] [-g INDEX] [-G INDEX] [-w TIME] [--json] [DEVICE]",
 		},
 		Operands: 1,
+		Server:   "--serve",
 		About: `Look for what keeps this host from RDMA: modules, device nodes, permissions, limits,
 namespaces, links, MTUs, GIDs, PCIe, error counters. It changes nothing, and needs no
 root. What it couldn't see without, it says.
@@ -50,6 +51,7 @@ it is needed. The peer's findings and commands are what the peer says.`,
 		Options: []cli.Option{
 			cli.Opt('w', "watch", "TIME", "watch the error counters for this long (default 1s)", cli.Duration(&o.Watch)),
 			cli.Flag(0, "json", "print a JSON object", &o.json),
+			cli.Color(),
 			cli.Flag(0, "serve", "answer clients", &o.serve),
 			cli.Opt(0, "peer", "HOST", "examine this host, the peer, and what arrives between them", func(value string) error {
 				o.peer = value
@@ -85,6 +87,13 @@ func (o *command) run(operands []string) error {
 	}
 	if o.serve {
 		return o.answer(host)
+	}
+	if o.Watch > 0 {
+		o.Sleep = func(d time.Duration) {
+			cli.Live("watching the error counters for %v", d)
+			time.Sleep(d)
+			cli.Quiet()
+		}
 	}
 	report, err := o.examine(host)
 	switch {
@@ -133,10 +142,7 @@ func (o *command) examine(host *Host) (*Report, error) {
 		return Examine(host, o.Options), nil
 	}
 	return ExaminePeer(host, o.Options, o.gid, o.peerGID, o.peer, func() (net.Conn, error) {
-		c, err := net.Dial("tcp", net.JoinHostPort(o.peer, strconv.Itoa(o.port)))
-		if err != nil {
-			return nil, fmt.Errorf("%w\nDoes 'ibv doctor --serve' run there?", err)
-		}
-		return c, nil
+		defer cli.Waits("connecting to %s", o.peer)()
+		return net.Dial("tcp", net.JoinHostPort(o.peer, strconv.Itoa(o.port)))
 	})
 }

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,6 +59,43 @@ func node(path string, n Node) func(*bed) {
 
 func refuse(device string, err error) func(*bed) {
 	return func(b *bed) { b.refuse[device] = err }
+}
+
+// switchPort returns the folder of a port of the PCIe switch that atSwitch adds.
+func switchPort(n int) string {
+	return fmt.Sprintf("/sys/devices/pci0000:00/0000:00:06.0/0000:01:00.0/0000:02:%02x.0", n)
+}
+
+// acsConfig returns the configuration space of a bridge whose ACS Control register has this value. It is behind another
+// capability.
+func acsConfig(control uint16) string {
+	c := []byte(config(0))
+	const aer, acs = 0x100, 0x148
+	binary.LittleEndian.PutUint32(c[aer:], acs<<20|1<<16|0x01)
+	binary.LittleEndian.PutUint32(c[acs:], 1<<16|0x0d)
+	binary.LittleEndian.PutUint16(c[acs+6:], control)
+	return string(c)
+}
+
+// atSwitch moves the card to a port of a PCIe switch that has another device at another port. The arguments are the ACS
+// Control registers of the two ports, and the device's class.
+func atSwitch(card, other uint16, class string) func(*bed) {
+	return func(b *bed) {
+		const in = "pci0000:00/0000:00:06.0/0000:01:00.0"
+		moved := make(map[string]string)
+		for path, value := range b.files {
+			moved[strings.ReplaceAll(path, in, in+"/0000:02:08.0/0000:03:00.0")] = strings.ReplaceAll(value, in, in+"/0000:02:08.0/0000:03:00.0")
+		}
+		b.files = moved
+		b.set(map[string]string{
+			switchPort(8) + "/config":              acsConfig(card),
+			switchPort(8) + "/max_link_speed":      "16.0 GT/s PCIe",
+			switchPort(8) + "/max_link_width":      "16",
+			switchPort(16) + "/config":             acsConfig(other),
+			switchPort(16) + "/0000:04:00.0/class": class,
+			"/sys/bus/pci/devices/0000:04:00.0":    "-> ../../.." + strings.TrimPrefix(switchPort(16), "/sys") + "/0000:04:00.0",
+		})
+	}
 }
 
 func faults() []fault {
@@ -128,6 +166,10 @@ func faults() []fault {
 			b.files["/proc/self/limits"] = limits("8388608", "8388608")
 			b.files["/proc/self/status"] = "Uid:\t0\t0\t0\t0\nCapEff:\t00000000a80425fb\nCpus_allowed_list:\t0-15"
 		}, want: "ipc-lock", seen: "/proc/self/status", mend: "--ulimit memlock=-1"},
+		{name: "a container with IPC_LOCK for a user", bed: dockerShared(), change: func(b *bed) {
+			b.files["/proc/self/limits"] = limits("8388608", "8388608")
+			b.files["/proc/self/status"] = "Uid:\t1000\t1000\t1000\t1000\nCapEff:\t0000000000000000\nCapBnd:\t00000000a80465fb\nCpus_allowed_list:\t0-15"
+		}, want: "memlock-low", seen: "/proc/self/status", mend: "IPC_LOCK doesn't help here"},
 		{name: "a rootless container", bed: dockerShared(), change: func(b *bed) {
 			b.files["/proc/self/limits"] = limits("8388608", "8388608")
 			b.files["/proc/self/uid_map"] = "         0       1000          1\n         1     100000      65536"
@@ -245,6 +287,14 @@ func faults() []fault {
 		{name: "no relaxed ordering", bed: roce(), change: set(pciCard+"/config", config(0x5800)), want: "relaxed-ordering", mend: "setpci -s 0000:01:00.0 CAP_EXP+8.w=10:10"},
 		{name: "far from the card", bed: roce(), change: set("/proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\nCpus_allowed_list:\t0-3,5"), want: "numa-remote", mend: "taskset -cp 8-15 $$"},
 		{name: "the IOMMU translates", bed: roce(), change: set(pciCard+"/iommu_group/type", "DMA-FQ"), want: "iommu", mend: "iommu=pt"},
+		{name: "ACS between card and GPU", bed: roce(), change: atSwitch(0x1d, 0x1d, "0x030200"), want: "pcie-acs", seen: switchPort(8) + "/config", mend: "setpci -s 0000:02:08.0 ECAP_ACS+6.w=0000\nsetpci -s 0000:02:10.0 ECAP_ACS+6.w=0000"},
+		{name: "ACS at the disk's end", bed: roce(), change: atSwitch(0x01, 0x04, "0x010802"), want: "pcie-acs", seen: switchPort(16) + "/config", mend: "virtual machines"},
+		{name: "ACS that redirects nothing", bed: roce(), change: atSwitch(0x01, 0x00, "0x030200")},
+		{name: "ACS between card and another card", bed: roce(), change: atSwitch(0x1d, 0x1d, "0x020000")},
+		{name: "ACS of root ports", bed: roce(), change: func(b *bed) {
+			b.set(map[string]string{"/sys/devices/pci0000:00/0000:00:06.0/config": acsConfig(0x1d), "/sys/devices/pci0000:00/0000:00:07.0/0000:02:00.0/class": "0x030000",
+				"/sys/bus/pci/devices/0000:02:00.0": "-> ../../../devices/pci0000:00/0000:00:07.0/0000:02:00.0", "/sys/devices/pci0000:00/0000:00:07.0/config": acsConfig(0x1d)})
+		}},
 		{name: "no GPU memory", bed: roce(), change: set("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05"), want: "gpu-memory", mend: "modprobe nvidia-peermem"},
 		{name: "no huge pages left", bed: roce(), change: set("/proc/meminfo", "HugePages_Total:      64\nHugePages_Free:        0"), want: "huge-pages", mend: "sysctl vm.nr_hugepages"},
 		{name: "on-demand paging of rxe", bed: laptopWithRXE(), change: func(b *bed) {

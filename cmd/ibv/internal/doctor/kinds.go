@@ -153,6 +153,8 @@ var (
 		LeadsTo: "Higher latency, less bandwidth.", Mend: "taskset"})
 	iommuTranslates = kind(Kind{ID: "iommu", Note: true, Title: "the IOMMU translates a card's accesses to memory",
 		LeadsTo: "Registering memory takes longer, and bandwidth may be less.", Mend: "iommu=pt"})
+	pcieACS = kind(Kind{ID: "pcie-acs", Note: true, Title: "ACS keeps a PCIe switch from passing data between a card and a GPU or NVMe disk directly",
+		LeadsTo: "GPUDirect and peer-to-peer transfers are slow, or fail.", Mend: "setpci"})
 	gpuMemory = kind(Kind{ID: "gpu-memory", Note: true, Title: "RDMA devices can't access the memory of the GPUs",
 		LeadsTo: "GPUDirect RDMA doesn't work.", Mend: "modprobe nvidia-peermem"})
 	hugePagesUsed = kind(Kind{ID: "huge-pages", Note: true, Title: "all reserved huge pages are in use",

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // typicalMemlock is the memory that typical programs at least register: NCCL, UCX and MPI have
@@ -40,6 +42,11 @@ func (e *exam) memlock() {
 	case h.container() != "":
 		f.mend("%s run --ulimit memlock=-1 …", h.runner())
 		f.Advice = "Or run the container with --cap-add IPC_LOCK."
+		if uid != "0" {
+			// A process gets the capabilities of its container only as root.
+			f.Advice = "--cap-add IPC_LOCK doesn't help here: the capability has no effect for a user other than root."
+			f.evidence(status, "Uid "+uid+", CapBnd "+h.field(status, "CapBnd"))
+		}
 	case hard >= typicalMemlock:
 		f.mend("ulimit -l %s", ulimit(hard))
 	default:
@@ -89,11 +96,8 @@ func ulimit(n uint64) string {
 }
 
 func size(n uint64) string {
-	switch {
-	case n == unlimited:
+	if n == unlimited {
 		return "unlimited"
-	case n >= 1<<20:
-		return fmt.Sprintf("%d MiB", n>>20)
 	}
-	return fmt.Sprintf("%d KiB", n>>10)
+	return cli.Bytes(n)
 }

@@ -15,6 +15,7 @@ func (e *exam) pcie(d *device) {
 		return
 	}
 	e.pcieLink(d)
+	e.acs(d)
 	address := h.pciAddress(d)
 	iommu := d.pci + "/iommu_group/type"
 	if t := h.read(iommu); strings.HasPrefix(t, "DMA") {

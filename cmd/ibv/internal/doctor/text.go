@@ -4,13 +4,20 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // Text writes the report as text.
 func (r *Report) Text(w io.Writer) {
+	c := cli.PaletteOf(w)
 	for _, d := range r.Devices {
 		for _, p := range d.Ports {
-			fmt.Fprintf(w, "%s port %d: %s, %s", d.Name, p.Port, p.LinkLayer, strings.ToLower(p.State))
+			state := strings.ToLower(p.State)
+			if state == "active" {
+				state = c.Good(state)
+			}
+			fmt.Fprintf(w, "%s port %d: %s, %s", c.Name(d.Name), p.Port, p.LinkLayer, state)
 			if p.NetDev != "" {
 				fmt.Fprintf(w, ", on %s", p.NetDev)
 			}
@@ -32,9 +39,9 @@ func (r *Report) Text(w io.Writer) {
 	}
 	wrong := 0
 	for _, f := range r.Findings {
-		word := "note"
+		word := c.Note("note")
 		if !f.Note {
-			word = "FINDING"
+			word = c.Bad("FINDING")
 			wrong++
 		}
 		where := ""
@@ -42,7 +49,7 @@ func (r *Report) Text(w io.Writer) {
 			where = f.Host + ": "
 		}
 		if f.Device != "" {
-			where += f.Device
+			where += c.Name(f.Device)
 			if f.Port != 0 {
 				where += fmt.Sprintf(" port %d", f.Port)
 			}
@@ -50,14 +57,16 @@ func (r *Report) Text(w io.Writer) {
 		}
 		fmt.Fprintf(w, "\n%s: %s%s [%s]\n", word, where, f.What, f.ID)
 		for _, e := range f.Evidence {
-			fmt.Fprintf(w, "  seen      %s: %s\n", e.Source, e.Value)
+			fmt.Fprintf(w, "  seen      %s\n", c.Dim(e.Source+": "+e.Value))
 		}
 		fmt.Fprintf(w, "  leads to  %s\n", f.LeadsTo)
 		for _, m := range f.Mend {
 			fmt.Fprintf(w, "  mend      %s\n", m)
 		}
-		if f.Advice != "" {
-			fmt.Fprintf(w, "            %s\n", f.Advice)
+		for _, line := range cli.Wrap(f.Advice, 12) {
+			if line != "" {
+				fmt.Fprintf(w, "            %s\n", line)
+			}
 		}
 	}
 	if len(r.Findings) > 0 {
@@ -68,11 +77,11 @@ func (r *Report) Text(w io.Writer) {
 	}
 	switch {
 	case wrong == 1:
-		fmt.Fprintln(w, "1 finding")
+		fmt.Fprintln(w, c.Bad("1 finding"))
 	case wrong > 1:
-		fmt.Fprintf(w, "%d findings\n", wrong)
+		fmt.Fprintln(w, c.Bad(fmt.Sprintf("%d findings", wrong)))
 	default:
-		fmt.Fprintln(w, "healthy")
+		fmt.Fprintln(w, c.Good("healthy"))
 	}
 }
 

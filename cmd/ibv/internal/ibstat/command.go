@@ -21,6 +21,7 @@ rights and no device nodes.`,
 			cli.Opt('l', "list_of_cas", "", "names of the devices only", cli.Const(&what, Names)),
 			cli.Opt('s', "short", "", "devices without their ports", cli.Const(&what, Short)),
 			cli.Opt('p', "port_list", "", "GUIDs of the ports only", cli.Const(&what, PortGUIDs)),
+			cli.JSONOption(),
 			cli.Opt('V', "version", "", "print the version", cli.Version),
 			cli.Ignored('v', "verbose", ""),
 			cli.Ignored('d', "debug", ""),
@@ -53,6 +54,7 @@ func Ibstatus() *cli.Command {
 		Operands: cli.Any,
 		About: `Print the state of the ports, as ibstatus does: of these, or of all. It needs no
 rights and no device nodes.`,
+		Options:  []cli.Option{cli.JSONOption()},
 		Programs: []cli.Program{{Name: "ibstatus", Differs: "a port that doesn't exist is an error"}},
 		Run:      func(operands []string) error { return System.PrintStatus(&cli.Stdout, operands...) },
 	}

@@ -5,6 +5,8 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // What selects the output of Print.
@@ -41,6 +43,7 @@ func (c Class) Print(w io.Writer, name string, port int, what What) error {
 		switch {
 		case what == Names:
 			fmt.Fprintln(w, name)
+			cli.Put("ca", name)
 		case what == PortGUIDs:
 			err = dev.printGUIDs(w)
 		case what == All && port >= 0:
@@ -68,11 +71,14 @@ func (f folder) print(w io.Writer, what What) error {
 	if len(ports) > 0 {
 		last = ports[len(ports)-1]
 	}
-	fmt.Fprintf(w, "%s '%s'\n\t%s type: %s\n", f.kind(), filepath.Base(string(f)), f.kind(), f.text("hca_type"))
-	fmt.Fprintf(w, "\tNumber of ports: %d\n", last)
-	fmt.Fprintf(w, "\tFirmware version: %s\n\tHardware version: %s\n", f.text("fw_ver"), f.text("hw_rev"))
-	fmt.Fprintf(w, "\tNode GUID: 0x%s\n\tSystem image GUID: 0x%s\n", f.guid("node_guid"), f.guid("sys_image_guid"))
+	name := filepath.Base(string(f))
+	fmt.Fprintf(w, "%s '%s'\n", f.kind(), name)
+	own := lines{{f.kind() + " type", f.text("hca_type")}, {"Number of ports", fmt.Sprint(last)},
+		{"Firmware version", f.text("fw_ver")}, {"Hardware version", f.text("hw_rev")},
+		{"Node GUID", "0x" + f.guid("node_guid")}, {"System image GUID", "0x" + f.guid("sys_image_guid")}}
+	own.print(w, "\t")
 	if what == Short {
+		own.put("ca", name)
 		return nil
 	}
 	for _, n := range ports {
@@ -81,7 +87,9 @@ func (f folder) print(w io.Writer, what What) error {
 			return err
 		}
 		fmt.Fprintf(w, "\tPort %d:\n", n)
-		p.printState(w, "\t\t")
+		state := p.state()
+		state.print(w, "\t\t")
+		append(own, state...).put("ca", name, "port", n)
 	}
 	return nil
 }
@@ -91,8 +99,10 @@ func (f folder) printPort(w io.Writer, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s: '%s'\nPort %d:\n", f.kind(), filepath.Base(string(f)), n)
-	p.printState(w, "")
+	name, state := filepath.Base(string(f)), p.state()
+	fmt.Fprintf(w, "%s: '%s'\nPort %d:\n", f.kind(), name, n)
+	state.print(w, "")
+	state.put("ca", name, "port", n)
 	return nil
 }
 
@@ -109,6 +119,7 @@ func (f folder) printGUIDs(w io.Writer) error {
 		}
 		if guid := p.portGUID(); strings.Trim(guid, "0") != "" {
 			fmt.Fprintf(w, "0x%s\n", guid)
+			cli.Put("ca", filepath.Base(string(f)), "port", n, "port_guid", "0x"+guid)
 		}
 	}
 	return nil
@@ -132,8 +143,26 @@ func wordOf(words []string, i uint64) string {
 	return "???"
 }
 
-// printState prints a port. Each line begins with the prefix.
-func (f folder) printState(w io.Writer, prefix string) {
+// lines are names with values.
+type lines [][2]string
+
+// print prints them. Each line begins with the prefix.
+func (l lines) print(w io.Writer, prefix string) {
+	for _, line := range l {
+		fmt.Fprintf(w, "%s%s: %s\n", prefix, line[0], line[1])
+	}
+}
+
+// put puts them into the JSON, after others.
+func (l lines) put(object ...any) {
+	for _, line := range l {
+		object = append(object, strings.ReplaceAll(strings.ToLower(line[0]), " ", "_"), cli.Value(line[1]))
+	}
+	cli.Put(object...)
+}
+
+// state returns what is printed of a port.
+func (f folder) state() lines {
 	rate := fmt.Sprint(f.number("rate"))
 	switch {
 	case strings.HasSuffix(strings.ToLower(f.text("rate")), "fdr10)"):
@@ -145,17 +174,15 @@ func (f folder) printState(w io.Writer, prefix string) {
 	if link == "" {
 		link = "IB"
 	}
-	for _, line := range []string{
-		"State: " + wordOf(states, f.number("state")),
-		"Physical state: " + wordOf(physicalStates, f.number("phys_state")),
-		"Rate: " + rate,
-		fmt.Sprintf("Base lid: %d", f.number("lid")),
-		fmt.Sprintf("LMC: %d", f.number("lid_mask_count")),
-		fmt.Sprintf("SM lid: %d", f.number("sm_lid")),
-		fmt.Sprintf("Capability mask: 0x%08x", f.number("cap_mask")),
-		"Port GUID: 0x" + f.portGUID(),
-		"Link layer: " + link,
-	} {
-		fmt.Fprintf(w, "%s%s\n", prefix, line)
+	return lines{
+		{"State", wordOf(states, f.number("state"))},
+		{"Physical state", wordOf(physicalStates, f.number("phys_state"))},
+		{"Rate", rate},
+		{"Base lid", fmt.Sprint(f.number("lid"))},
+		{"LMC", fmt.Sprint(f.number("lid_mask_count"))},
+		{"SM lid", fmt.Sprint(f.number("sm_lid"))},
+		{"Capability mask", fmt.Sprintf("0x%08x", f.number("cap_mask"))},
+		{"Port GUID", "0x" + f.portGUID()},
+		{"Link layer", link},
 	}
 }

@@ -37,14 +37,16 @@ func (c Class) PrintStatus(w io.Writer, names ...string) error {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(w, "Infiniband device '%s' port %d status:\n", filepath.Base(string(dev)), n)
-			p.printStatus(w)
+			name := filepath.Base(string(dev))
+			fmt.Fprintf(w, "Infiniband device '%s' port %d status:\n", name, n)
+			p.status(w).put("device", name, "port", n)
 		}
 	}
 	return nil
 }
 
-func (f folder) printStatus(w io.Writer) {
+// status prints a port, and returns its properties.
+func (f folder) status(w io.Writer) (all lines) {
 	for _, line := range []struct{ title, attribute, none string }{
 		{"default gid:\t", "gids/0", "unknown"},
 		{"base lid:\t", "lid", "unknown"},
@@ -59,6 +61,9 @@ func (f folder) printStatus(w io.Writer) {
 			value = line.none
 		}
 		fmt.Fprintf(w, "\t%s %s\n", line.title, value)
+		name, _, _ := strings.Cut(line.title, ":")
+		all = append(all, [2]string{name, value})
 	}
 	fmt.Fprintln(w)
+	return all
 }

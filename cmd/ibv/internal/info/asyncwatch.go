@@ -19,6 +19,7 @@ func Asyncwatch() *cli.Command {
 ports that go up or down, changes of LIDs, P_Keys and GIDs, a device that fails.`,
 		Options: []cli.Option{
 			cli.Opt('d', "ib-dev", "DEVICE", "device, by name, node GUID or network interface (default the first)", cli.Text(&device)),
+			cli.JSONLinesOption(),
 		},
 		Programs: []cli.Program{{Name: "ibv_asyncwatch", Differs: "the first line has no file descriptor; events of objects don't occur"}},
 		Run:      func([]string) error { return watchEvents(device) },
@@ -38,6 +39,7 @@ func watchEvents(device string) error {
 		if err != nil {
 			return err
 		}
+		cli.Put("device", dev.Info().Name(), "event", event.Type.String(), "port", event.Port)
 		_, err := fmt.Fprintf(&cli.Stdout, "  event_type IBV_EVENT_%v (%d), port %d\n", event.Type, uint32(event.Type), event.Port)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package info
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 
@@ -17,7 +18,8 @@ func Devices() *cli.Command {
 		Summary: "list the RDMA devices",
 		About: `List the RDMA devices and their node GUIDs, as ibv_devices does. If a device
 can't be opened, for instance because a container lacks its device node, stderr
-says why.`,
+says why, and also why there is none.`,
+		Options:  []cli.Option{cli.Color(), cli.JSONOption()},
 		Programs: []cli.Program{{Name: "ibv_devices", Differs: "stderr says why a device can't be opened; under the name `ibv_devices`, devices without a node are left out"}},
 		Run:      func([]string) error { return list() },
 	}
@@ -33,16 +35,29 @@ func present() ([]*verbs.DeviceInfo, error) {
 	return slices.DeleteFunc(all, func(d *verbs.DeviceInfo) bool { return errors.Is(d.Err(), fs.ErrNotExist) }), err
 }
 
-func list() error {
+// listed returns the devices for a list, and says on stderr why there is none. rdma-core's programs don't.
+func listed() ([]*verbs.DeviceInfo, error) {
 	devs, err := present()
+	if err == nil && len(devs) == 0 && !cli.AsProgram() {
+		if _, why := verbs.Open(""); why != nil {
+			cli.Errorf("%v", why)
+		}
+	}
+	return devs, err
+}
+
+func list() error {
+	devs, err := listed()
 	if err != nil {
 		return err
 	}
 	cli.Printf("    %-16s\t   node GUID\n", "device")
 	cli.Printf("    %-16s\t----------------\n", "------")
+	c := cli.PaletteOf(&cli.Stdout)
 	for _, d := range devs {
 		guid := d.NodeGUID()
-		cli.Printf("    %-16s\t%x\n", d.Name(), guid[:])
+		cli.Printf("    %s\t%x\n", c.Name(fmt.Sprintf("%-16s", d.Name())), guid[:])
+		cli.Put("device", d.Name(), "node_guid", guid.String())
 	}
 	for _, d := range devs {
 		if err := d.Err(); err != nil {

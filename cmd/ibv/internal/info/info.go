@@ -3,7 +3,6 @@
 package info
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
@@ -74,16 +73,14 @@ func (o options) run() error {
 		}
 		return err
 	}
-	e := json.NewEncoder(&cli.Stdout)
-	e.SetIndent("", "  ")
-	if failed := e.Encode(sheets); failed != nil {
+	if failed := cli.JSON(sheets); failed != nil {
 		return failed
 	}
 	return err
 }
 
 func listNames() error {
-	devs, err := present()
+	devs, err := listed()
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,7 @@ package mesh
 
 import (
 	"bytes"
-	"encoding/json"
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -36,6 +36,7 @@ func Mesh() *cli.Command {
 		Name:    "mesh",
 		Group:   cli.Measure,
 		Summary: "measure the network between all pairs of hosts",
+		Server:  "--rank 0",
 		About: `Measure the network between all pairs of hosts: latency, and bandwidth one way, back
 and both ways at the same time. Pairs that measure at the same time have no host in
 common. Rank 0 prints the result, and names slow links and hosts, and ranks that have
@@ -54,7 +55,13 @@ Slurm, Open MPI and indexed Jobs say which rank a process is. Otherwise --hosts 
 			cli.Opt(0, "key", "FILE", "a secret that all processes have; without it, anybody who reaches rank 0's port can be a rank", cli.Text(&o.key)),
 			cli.Opt('d', "devices", "LIST", "devices; more than one are rails, each measured by itself (default the first one with an active port)", cli.Text(&o.devices)),
 			cli.Opt('x', "gid-index", "INDEX", "GID index (default the one that reaches farthest)", cli.Int(&o.GID, -1, 255)),
-			cli.Opt('s', "bytes", "SIZE", "bytes of a write (default 65536)", cli.Int(&o.Bytes, MinBytes, MaxBytes)),
+			cli.Opt('s', "bytes", "SIZE", "bytes of a write (default 65536); K and M are units", func(value string) error {
+				n, err := cli.Size(value, MinBytes, MaxBytes)
+				if err == nil {
+					o.Bytes = int(n)
+				}
+				return err
+			}),
 			cli.Opt('t', "time", "TIME", "of each measurement (default 200ms, at most 1h)", func(value string) error {
 				if err := cli.Period(&o.Time)(value); err != nil || o.Time <= MaxTime {
 					return err
@@ -63,6 +70,7 @@ Slurm, Open MPI and indexed Jobs say which rank a process is. Otherwise --hosts 
 			}),
 			cli.Opt(0, "wait", "TIME", "for ranks to come (default 1m)", cli.Period(&o.Wait)),
 			cli.Opt(0, "patience", "TIME", "how late a rank may be before it is lost (default 10s)", cli.Period(&o.Patience)),
+			cli.Color(),
 			cli.Flag(0, "json", "print the result as JSON", &o.json),
 			cli.Opt(0, "plot", "FILE", "draw heat maps; FILE ends with .svg or .html", func(value string) error {
 				o.picture = value
@@ -100,15 +108,25 @@ func (o *command) run() (err error) {
 			return err
 		}
 	}
-	if cli.Terminal(os.Stderr) {
-		c.Progress = func(round, rounds int) { fmt.Fprintf(os.Stderr, "\rround %d of %d \x1b[K", round, rounds) }
+	if c.Place.Rank == 0 && c.Place.Size > 1 {
+		cli.Live("waiting for %d other ranks", c.Place.Size-1)
+	}
+	if c.Place.Rank != 0 {
+		defer cli.Waits("measuring, as rank 0 on %s says", c.Place.Root)()
+	}
+	ctx, stop := context.Background(), context.CancelFunc(func() {})
+	defer func() { stop() }()
+	c.Progress = func(round, rounds int) bool {
+		if round == 1 {
+			ctx, stop = cli.Interruptible() // before, there is nothing to print
+		}
+		cli.Live("round %d of %d", round, rounds)
+		return ctx.Err() == nil
 	}
 	r, err := Run(*c)
+	cli.Quiet()
 	if r == nil {
 		return err
-	}
-	if c.Progress != nil {
-		fmt.Fprint(os.Stderr, "\r\x1b[K")
 	}
 	if shown := o.show(r, before); err == nil {
 		err = shown
@@ -134,11 +152,9 @@ func readKey(name string) ([]byte, error) {
 // show prints and draws the result.
 func (o *command) show(r, before *Result) error {
 	if o.json {
-		b, err := json.MarshalIndent(r, "", "  ")
-		if err != nil {
+		if err := cli.JSON(r); err != nil {
 			return err
 		}
-		cli.Printf("%s\n", b)
 	} else {
 		r.Print(&cli.Stdout)
 	}

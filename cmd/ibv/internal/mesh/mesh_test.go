@@ -50,6 +50,8 @@ func TestFind(t *testing.T) {
 		"a Job without a size":         {given: unknown, env: map[string]string{"JOB_COMPLETION_INDEX": "2", "hostname": "mesh-2"}, says: "use --size"},
 		"an environment that is wrong": {given: unknown, env: map[string]string{"SLURM_PROCID": "x", "SLURM_NTASKS": "8"}, says: `"x" is not a number`},
 		"the command line":             {given: Given{Rank: 1, Size: 2, Root: "n0"}, want: Place{1, 2, "n0", "the command line"}},
+		"rank 0 without a root":        {given: Given{Rank: 0, Size: 2}, want: Place{0, 2, "", "the command line"}},
+		"rank 1 without a root":        {given: Given{Rank: 1, Size: 2}, says: "where rank 0 is: use --root"},
 		"a rank that is too large":     {given: Given{Rank: 2, Size: 2, Root: "n0"}, says: "rank 2 is not one of 2"},
 		"one process":                  {given: Given{Rank: 0, Size: 1, Root: "n0"}, says: "only one"},
 		"hosts by name":                {given: with(func(g *Given) { g.Hosts = "n0, n1.example n2" }), env: map[string]string{"hostname": "n1"}, want: Place{1, 3, "n0", "--hosts"}},
@@ -181,7 +183,7 @@ func TestMesh(t *testing.T) {
 	if err := r.Bad(); err != nil || len(r.Links) != 28 {
 		t.Fatalf("%v, %+v", err, r)
 	}
-	if !slices.Equal(r.Slow.Hosts, []string{"host5"}) || len(r.Slow.Links) != 1 || !strings.HasPrefix(r.Slow.Links[0], "host1 – host2: bandwidth 50 Gb/s (usual: 90)") {
+	if !slices.Equal(r.Slow.Hosts, []string{"host5"}) || len(r.Slow.Links) != 1 || !strings.HasPrefix(r.Slow.Links[0], "host1 – host2: bandwidth 50 Gb/s (usual: 90 Gb/s)") {
 		t.Errorf("%+v", r.Slow)
 	}
 	for _, l := range r.Links {
@@ -191,7 +193,7 @@ func TestMesh(t *testing.T) {
 	}
 	var b strings.Builder
 	r.Print(&b)
-	for _, want := range []string{"8 ranks, 28 links", "median 90, from 40 to 90 Gb/s", "slow host: host5", "slow link: host1 – host2"} {
+	for _, want := range []string{"8 ranks, 28 links", "median 90 Gb/s, from 40 Gb/s to 90 Gb/s", "slow host: host5", "slow link: host1 – host2"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in %s", want, b.String())
 		}
@@ -210,7 +212,7 @@ func TestMesh(t *testing.T) {
 	}), settings)
 	lines := later.Compare(r)
 	text := strings.Join(lines, "\n")
-	if !strings.Contains(text, "worse: host3 – host4: bandwidth 90 to 45 Gb/s (-50 %)") || !strings.Contains(text, "better: host0 – host5: bandwidth 40 to 80 Gb/s (+100 %)") ||
+	if !strings.Contains(text, "worse: host3 – host4: bandwidth 90 Gb/s to 45 Gb/s (-50 %)") || !strings.Contains(text, "better: host0 – host5: bandwidth 40 Gb/s to 80 Gb/s (+100 %)") ||
 		!strings.HasPrefix(lines[1], "worse") || !strings.Contains(lines[0], "28 of 28") {
 		t.Errorf("%s", text)
 	}
@@ -230,7 +232,7 @@ func TestCompareOtherOrder(t *testing.T) {
 	other := &Result{Hosts: same.Hosts, Links: []Link{link(1, 2, 40, 45, 100), link(0, 2, 40, 10, 30)}}
 	text := strings.Join(other.Compare(before), "\n")
 	for _, want := range []string{
-		"worse: y – x: bandwidth back 90 to 45 Gb/s (-50 %)", "better: z – x: bandwidth 20 to 40 Gb/s (+100 %)",
+		"worse: y – x: bandwidth back 90 Gb/s to 45 Gb/s (-50 %)", "better: z – x: bandwidth 20 Gb/s to 40 Gb/s (+100 %)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in %s", want, text)
@@ -333,6 +335,16 @@ func playDying(t *testing.T, models []*model, dying error, s Settings) *Result {
 	}
 	members, away := gather(l, newOwn(hi(0), models[0], make(chan error, 1)), len(models), key, s.Wait)
 	return lead(members, away, s)
+}
+
+// TestInterrupted: the rounds before an interrupt are the result.
+func TestInterrupted(t *testing.T) {
+	s := settings
+	s.Progress = func(round, rounds int) bool { return round < 3 }
+	r := play(t, newModels(6, func(int, int) float64 { return 90 }), s)
+	if err := r.Bad(); len(r.Links) != 6 || err == nil || err.Error() != "interrupted: 3 rounds are left" {
+		t.Errorf("%d links, %v", len(r.Links), err)
+	}
 }
 
 // TestFails: a measurement that fails is reported, and its ranks go on.

@@ -100,7 +100,7 @@ func Find(g Given, env func(string) string, hostname string, addresses []netip.A
 		return p, fmt.Errorf("rank %d is not one of %d", p.Rank, p.Size)
 	case p.Size < 2:
 		return p, errors.New("there is only one process, and a pair needs two")
-	case p.Root == "":
+	case p.Root == "" && p.Rank != 0:
 		return p, fmt.Errorf("%s doesn't say where rank 0 is: use --root", p.By)
 	}
 	return p, nil

@@ -8,10 +8,10 @@ import (
 	"math"
 	"os"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
 )
 
@@ -22,6 +22,7 @@ type Result struct {
 	Hosts []Host    `json:"hosts"` // by rank
 	Links []Link    `json:"links"`
 	Slow  Slow      `json:"slow"`
+	Left  int       `json:"rounds_left,omitempty"` // that an interrupt has prevented
 	Away  []string  `json:"turned_away,omitempty"` // processes that connected and aren't ranks of this mesh
 }
 
@@ -67,17 +68,20 @@ func (r *Result) name() {
 
 // A metric is one number of a link.
 type metric struct {
-	name string
-	unit string
-	more bool // more is better
-	of   func(l *Link) float64
+	name  string
+	unit  string
+	scale float64 // of a value, to be in the unit
+	more  bool    // more is better
+	of    func(l *Link) float64
 }
 
+func (m metric) show(value float64) string { return cli.SI(value*m.scale, m.unit) }
+
 var metrics = []metric{
-	{"latency", "µs", false, func(l *Link) float64 { return l.Latency.Median }},
-	{"bandwidth", "Gb/s", true, func(l *Link) float64 { return l.AB }},
-	{"bandwidth back", "Gb/s", true, func(l *Link) float64 { return l.BA }},
-	{"bandwidth both ways", "Gb/s", true, func(l *Link) float64 { return l.Both }},
+	{"latency", "s", 1e-6, false, func(l *Link) float64 { return l.Latency.Median }},
+	{"bandwidth", "b/s", 1e9, true, func(l *Link) float64 { return l.AB }},
+	{"bandwidth back", "b/s", 1e9, true, func(l *Link) float64 { return l.BA }},
+	{"bandwidth both ways", "b/s", 1e9, true, func(l *Link) float64 { return l.Both }},
 }
 
 func (l *Link) measured() bool { return l.Error == "" && l.Latency != nil }
@@ -124,7 +128,7 @@ func (r *Result) judge() Slow {
 				}
 				v := m.of(l)
 				if m.more && v < muchLess*usual || !m.more && v > muchMore*usual && v > usual+leastMore {
-					why[l] = append(why[l], fmt.Sprintf("%s %.4g %s (usual: %.4g)", m.name, v, m.unit, usual))
+					why[l] = append(why[l], fmt.Sprintf("%s %s (usual: %s)", m.name, m.show(v), m.show(usual)))
 				}
 			}
 		}
@@ -169,8 +173,7 @@ func (r *Result) values(rail int, m metric) (all []float64) {
 }
 
 func median(values []float64) float64 {
-	sorted := slices.Clone(values)
-	sort.Slice(sorted, func(i, j int) bool { return sorted[i] < sorted[j] })
+	sorted := slices.Sorted(slices.Values(values))
 	n := len(sorted)
 	return (sorted[n/2] + sorted[(n-1)/2]) / 2
 }
@@ -189,6 +192,8 @@ func (r *Result) Bad() error {
 		}
 	}
 	switch {
+	case r.Left > 0:
+		return fmt.Errorf("interrupted: %d rounds are left", r.Left)
 	case lost > 0:
 		return fmt.Errorf("%d of %d ranks are lost", lost, len(r.Hosts))
 	case failed > 0:
@@ -197,8 +202,12 @@ func (r *Result) Bad() error {
 	return nil
 }
 
+// mostMapped is how many ranks have maps in the text.
+const mostMapped = 32
+
 // Print prints the result as text.
 func (r *Result) Print(w io.Writer) {
+	c := cli.PaletteOf(w)
 	fmt.Fprintf(w, "%d ranks, %d links, writes of %s\n", len(r.Hosts), len(r.Links), plot.Bytes(float64(r.Bytes)))
 	for rail := range r.rails() {
 		if r.rails() > 1 {
@@ -206,31 +215,38 @@ func (r *Result) Print(w io.Writer) {
 		}
 		for _, m := range metrics {
 			if values := r.values(rail, m); len(values) > 0 {
-				fmt.Fprintf(w, "  %-20s  median %.4g, from %.4g to %.4g %s\n", m.name, median(values), slices.Min(values), slices.Max(values), m.unit)
+				fmt.Fprintf(w, "  %-20s  median %s, from %s to %s\n", m.name, m.show(median(values)), m.show(slices.Min(values)), m.show(slices.Max(values)))
 			}
 		}
 	}
+	if n := len(r.Hosts); n > 2 && n <= mostMapped {
+		for _, h := range r.maps() {
+			fmt.Fprintln(w)
+			fmt.Fprint(w, h.Text(c))
+		}
+		fmt.Fprintln(w)
+	}
 	for _, h := range r.Hosts {
 		if h.Lost != "" {
-			fmt.Fprintf(w, "lost: rank %d on %s %s\n", h.Rank, h.Name, h.Lost)
+			fmt.Fprintf(w, "%s rank %d on %s %s\n", c.Bad("lost:"), h.Rank, c.Name(h.Name), h.Lost)
 		}
 	}
 	for _, who := range r.Away {
-		fmt.Fprintf(w, "turned away: %s\n", who)
+		fmt.Fprintf(w, "%s %s\n", c.Note("turned away:"), who)
 	}
 	for i := range r.Links {
 		if l := &r.Links[i]; l.Error != "" && r.Hosts[l.A].Lost == "" && r.Hosts[l.B].Lost == "" {
-			fmt.Fprintf(w, "failed: %s: %s\n", r.label(l), l.Error)
+			fmt.Fprintf(w, "%s %s: %s\n", c.Bad("failed:"), r.label(l), l.Error)
 		}
 	}
 	for _, h := range r.Slow.Hosts {
-		fmt.Fprintf(w, "slow host: %s\n", h)
+		fmt.Fprintf(w, "%s %s\n", c.Bad("slow host:"), c.Name(h))
 	}
 	for _, l := range r.Slow.Links {
-		fmt.Fprintf(w, "slow link: %s\n", l)
+		fmt.Fprintf(w, "%s %s\n", c.Bad("slow link:"), l)
 	}
 	if r.Bad() == nil && len(r.Slow.Hosts)+len(r.Slow.Links) == 0 {
-		fmt.Fprintln(w, "No link is much slower than the others.")
+		fmt.Fprintln(w, c.Good("No link is much slower than the others."))
 	}
 }
 
@@ -287,7 +303,7 @@ func (r *Result) Compare(before *Result) (lines []string) {
 			if math.IsNaN(change) || math.Abs(change) < changed {
 				continue
 			}
-			text := fmt.Sprintf("%s: %s %.4g to %.4g %s (%+.0f %%)", r.label(l), m.name, was, is, m.unit, 100*change)
+			text := fmt.Sprintf("%s: %s %s to %s (%+.0f %%)", r.label(l), m.name, m.show(was), m.show(is), 100*change)
 			if m.more == (change > 0) {
 				better = append(better, "better: "+text)
 			} else {
@@ -298,13 +314,19 @@ func (r *Result) Compare(before *Result) (lines []string) {
 	if lines = append(lines, better...); len(lines) == 0 {
 		lines = append(lines, fmt.Sprintf("Nothing differs by %.0f %% or more.", 100*changed))
 	}
-	return append([]string{fmt.Sprintf("compared with %s: %d of %d links were there", before.Time.Format("2 Jan 2006 15:04"), compared, len(r.Links))}, lines...)
+	return append([]string{fmt.Sprintf("compared with %s: %d of %d links were there", before.Time.Format(stamp), compared, len(r.Links))}, lines...)
 }
+
+// stamp is how times are written.
+const stamp = "2 Jan 2006 15:04 MST"
+
+// mostNamed is how many slow links a picture names.
+const mostNamed = 12
 
 // Draw draws heat maps.
 func (r *Result) Draw() *plot.Page {
 	page := &plot.Page{Title: "ibv mesh", Lines: []string{fmt.Sprintf("%d ranks, writes of %s, %s",
-		len(r.Hosts), plot.Bytes(float64(r.Bytes)), r.Time.Format("2 Jan 2006 15:04"))}}
+		len(r.Hosts), plot.Bytes(float64(r.Bytes)), r.Time.Format(stamp))}}
 	for _, h := range r.Hosts {
 		if h.Lost != "" {
 			page.Lines = append(page.Lines, fmt.Sprintf("lost: rank %d on %s", h.Rank, h.Name))
@@ -313,22 +335,39 @@ func (r *Result) Draw() *plot.Page {
 	for _, h := range r.Slow.Hosts {
 		page.Lines = append(page.Lines, "slow host: "+h)
 	}
-	for _, l := range r.Slow.Links {
+	for i, l := range r.Slow.Links {
+		if i == mostNamed {
+			page.Lines = append(page.Lines, fmt.Sprintf("and %d more slow links", len(r.Slow.Links)-i))
+			break
+		}
 		page.Lines = append(page.Lines, "slow link: "+l)
 	}
+	for _, h := range r.maps() {
+		page.Panels = append(page.Panels, h)
+	}
+	return page
+}
+
+// maps returns the maps of each rail.
+func (r *Result) maps() (all []*plot.Heat) {
 	var names []string
 	for _, h := range r.Hosts {
 		names = append(names, h.Name)
 	}
 	for rail := range r.rails() {
-		suffix := ""
-		if r.rails() > 1 {
-			suffix = fmt.Sprintf(", rail %d", rail)
-		}
-		latency := plot.Heat{Title: "Latency one way" + suffix, Names: names, Unit: "µs", ColLabel: "to rank"}
-		one := plot.Heat{Title: "Bandwidth one way" + suffix, Names: names, Unit: "Gb/s", More: true, RowLabel: "from", ColLabel: "to rank"}
-		two := plot.Heat{Title: "Bandwidth both ways" + suffix, Names: names, Unit: "Gb/s", More: true, ColLabel: "with rank"}
-		for _, h := range []*plot.Heat{&latency, &one, &two} {
+		for _, m := range []struct {
+			metric
+			title, row, column string
+			back               func(l *Link) float64
+		}{
+			{metrics[0], "Latency one way", "between", "and", metrics[0].of},
+			{metrics[1], "Bandwidth one way", "from", "to", metrics[2].of},
+			{metrics[3], "Bandwidth both ways", "between", "and", metrics[3].of},
+		} {
+			if r.rails() > 1 {
+				m.title += fmt.Sprintf(", rail %d", rail)
+			}
+			h := &plot.Heat{Title: m.title, Names: names, RowLabel: m.row, ColLabel: m.column, More: m.more, Show: m.show}
 			for range names {
 				row := make([]float64, len(names))
 				for j := range row {
@@ -336,17 +375,13 @@ func (r *Result) Draw() *plot.Page {
 				}
 				h.Values = append(h.Values, row)
 			}
-		}
-		for i := range r.Links {
-			l := &r.Links[i]
-			if l.Rail != rail || !l.measured() {
-				continue
+			for i := range r.Links {
+				if l := &r.Links[i]; l.Rail == rail && l.measured() {
+					h.Values[l.A][l.B], h.Values[l.B][l.A] = m.of(l), m.back(l)
+				}
 			}
-			latency.Values[l.A][l.B], latency.Values[l.B][l.A] = l.Latency.Median, l.Latency.Median
-			one.Values[l.A][l.B], one.Values[l.B][l.A] = l.AB, l.BA
-			two.Values[l.A][l.B], two.Values[l.B][l.A] = l.Both, l.Both
+			all = append(all, h)
 		}
-		page.Panels = append(page.Panels, latency, one, two)
 	}
-	return page
+	return all
 }

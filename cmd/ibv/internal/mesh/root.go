@@ -20,7 +20,7 @@ type Settings struct {
 	Time     time.Duration // of each measurement
 	Patience time.Duration // how long a rank may be late
 	Wait     time.Duration // for ranks, at the beginning
-	Progress func(round, rounds int)
+	Progress func(round, rounds int) (goOn bool)
 }
 
 // A member is rank 0's record of a rank. One goroutine at a time uses it.
@@ -186,8 +186,9 @@ func lead(members []*member, away []string, s Settings) *Result {
 	}
 	rounds := schedule(hosts)
 	for i, round := range rounds {
-		if s.Progress != nil {
-			s.Progress(i+1, len(rounds))
+		if s.Progress != nil && !s.Progress(i+1, len(rounds)) {
+			r.Left = len(rounds) - i
+			break
 		}
 		links := make([][]Link, len(round))
 		var busy sync.WaitGroup

@@ -1,9 +1,6 @@
 package perftest
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // A stream is one size of a bandwidth test.
 type stream struct {
@@ -58,7 +55,7 @@ func (t *stream) run() (bandwidth, error) {
 	t.watch = t.newWatch(t.transport.lossy())
 	defer t.watch.stop(nil)
 	t.clock = newClock(t.load)
-	defer t.startProgress(t.clock, t.total())()
+	stop := t.startProgress(t.clock, t.total(), t.bytes, nil)
 	defer t.cost.start(t.messages)()
 	t.idleBefore, t.busyBefore = t.idle, t.busy
 	if t.credits != nil {
@@ -68,11 +65,8 @@ func (t *stream) run() (bandwidth, error) {
 		t.startPhases()
 	}
 	err := t.loop()
-	interrupted := errors.Is(err, errInterrupted)
-	switch {
-	case err != nil && !interrupted:
-		return bandwidth{}, err
-	case interrupted:
+	stop()
+	if err != nil {
 		t.clock.cut()
 		if n, _ := t.counted(); n == 0 || t.forever {
 			return bandwidth{}, err
@@ -82,8 +76,9 @@ func (t *stream) run() (bandwidth, error) {
 	if t.limit.rate == 0 {
 		t.report.limit = t.limits(mine).says()
 	}
-	if interrupted {
+	if err != nil {
 		t.addBandwidth(mine)
+		err = partly(err)
 	}
 	return mine, err
 }

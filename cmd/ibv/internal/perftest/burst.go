@@ -1,9 +1,5 @@
 package perftest
 
-import (
-	"errors"
-)
-
 // A burst is the test of latencies under load. One side sends many frames, and the other side
 // answers every n-th frame.
 type burst struct {
@@ -49,18 +45,17 @@ func (b *burst) run() (latency, error) {
 	if !b.client() {
 		return latency{}, b.reply()
 	}
+	stop := b.startProgress(b.clock, b.iters+b.iters/b.raw.replyEvery, 0, b.times)
 	err := b.ask()
-	interrupted := errors.Is(err, errInterrupted)
-	if err != nil && !interrupted {
-		return latency{}, err
-	}
+	stop()
 	l := latency{size: b.size}
 	if b.times.hist.Count() > outliers {
 		l = b.times.summarise(b.size)
 	}
 	l.iters = b.got
-	if interrupted && b.got > 0 {
+	if err != nil && b.got > 0 {
 		b.addLatency(l)
+		err = partly(err)
 	}
 	return l, err
 }
@@ -119,6 +114,7 @@ func (b *burst) drain() error {
 		if b.got++; b.asked != nil && b.first < b.count {
 			now := b.clock.now()
 			b.times.add(now, now-b.asked[b.first])
+			b.times.answer()
 			b.first++
 		}
 		if err := b.recvs.post(); err != nil {

@@ -32,26 +32,22 @@ func TestCost(t *testing.T) {
 }
 
 func TestProgress(t *testing.T) {
-	var b strings.Builder
-	n := uint64(0)
-	p := &progress{to: &b, total: 1000, done: func() uint64 { return n }}
-	n = 100
-	p.show(time.Second)
-	p.clear()
-	if b.Len() > 0 {
-		t.Errorf("a short run shows %q", b.String())
+	p := &progress{total: 1000}
+	for _, step := range []struct {
+		at   time.Duration
+		n    uint64
+		want string
+	}{
+		{time.Second, 0, "waiting for the first message"},
+		{3 * time.Second, 450, "   3 s   45 %  450 messages  225/s  p99 2.5 µs  █"},
+		{5 * time.Second, 550, "   5 s   55 %  550 messages  50/s  p99 2.5 µs  █▂"},
+	} {
+		if got := p.text(step.at, step.n, 2.5); got != step.want {
+			t.Errorf("after %v: %q, want %q", step.at, got, step.want)
+		}
 	}
-	n = 450
-	p.show(3 * time.Second)
-	p.clear()
-	if got := b.String(); got != "\r   3 s   45 %  450 messages  175/s \x1b[K\r\x1b[K\x1b[A\n" {
-		t.Errorf("%q", got)
-	}
-	b.Reset()
-	n = 3_000_000
-	p = &progress{to: &b, whole: 10 * time.Second, done: p.done}
-	p.show(4 * time.Second)
-	if got := b.String(); !strings.Contains(got, " 40 %  3 M messages  750 k/s") {
+	p = &progress{whole: 10 * time.Second, bytes: 1000}
+	if got := p.text(4*time.Second, 3_000_000, 0); !strings.Contains(got, " 40 %  3 M messages  750 k/s  6 Gb/s  █") {
 		t.Errorf("%q", got)
 	}
 }

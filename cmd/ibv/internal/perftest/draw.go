@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
 )
 
@@ -55,21 +56,21 @@ func (r *Result) describe() string {
 	if r.Peer != "" {
 		text += " to " + r.Peer
 	}
-	text += fmt.Sprintf(", %s, %s of %.4g Gb/s, %s, MTU %d", r.Device, r.Link, r.LinkGbits, r.Connection, r.MTU)
+	text += fmt.Sprintf(", %s, %s of %s, %s, MTU %d", r.Device, r.Link, cli.SI(r.LinkGbits*1e9, "b/s"), r.Connection, r.MTU)
 	if r.QPs > 1 {
 		text += fmt.Sprintf(", %d queue pairs", r.QPs)
 	}
 	if r.Duplex {
 		text += ", both directions"
 	}
-	return text + r.Time.Format(", 2 Jan 2006 15:04")
+	return text + r.Time.Format(", 2 Jan 2006 15:04 MST")
 }
 
 // costs returns a sentence with the cost of the messages.
 func (r *Result) costs() string {
-	text := fmt.Sprintf("CPU for each message: %.3g µs here", r.CPU.Local)
+	text := fmt.Sprintf("CPU for each message: %s here", cli.SI(r.CPU.Local/1e6, "s"))
 	if r.CPU.Remote != nil {
-		text += fmt.Sprintf(", %.3g µs at the other side", *r.CPU.Remote)
+		text += fmt.Sprintf(", %s at the other side", cli.SI(*r.CPU.Remote/1e6, "s"))
 	}
 	return text + "."
 }
@@ -82,7 +83,7 @@ func drawBandwidths(results []*Result) []plot.Panel {
 		}
 	}
 	sizes.Ticks = thin(sizes.Ticks)
-	bandwidth := plot.Chart{Title: "Bandwidth", X: sizes, Y: plot.Axis{Label: "Gb/s"}}
+	bandwidth := plot.Chart{Title: "Bandwidth", X: sizes, Y: plot.Axis{Label: "bandwidth", Name: gigabits}}
 	rate := plot.Chart{Title: "Messages", X: sizes, Y: plot.Axis{Label: "messages per second"}}
 	for i, r := range results {
 		average := plot.Series{Name: label(results, i) + "average", Colour: i, Marks: true}
@@ -143,11 +144,12 @@ func thin(ticks []plot.Tick) []plot.Tick {
 // drawLatencies draws the latencies of the largest size of each result, and over sizes if there
 // are several.
 func drawLatencies(results []*Result) (panels []plot.Panel) {
-	distribution := plot.Chart{Title: "Distribution", X: plot.Axis{Label: "latency in µs", Log: true}, Y: plot.Axis{Label: "% of the messages"}}
-	tail := plot.Chart{Title: "Percentiles", X: plot.Axis{Label: "percentile", Log: true}, Y: plot.Axis{Label: "latency in µs", Log: true}}
-	over := plot.Chart{Title: "Course: mean, and from the least to the largest", X: plot.Axis{Label: "time in s"}, Y: plot.Axis{Label: "latency in µs", Log: true}}
+	latency := plot.Axis{Label: "latency", Log: true, Name: microseconds}
+	distribution := plot.Chart{Title: "Distribution", X: latency, Y: plot.Axis{Label: "of the messages", Name: percent}}
+	tail := plot.Chart{Title: "Percentiles", X: plot.Axis{Label: "percentile", Log: true, Name: beyond}, Y: latency}
+	over := plot.Chart{Title: "Course: mean, and from the least to the largest", X: plot.Axis{Label: "time", Name: seconds}, Y: latency}
 	several := false
-	sizes := plot.Chart{Title: "Over sizes", X: plot.Axis{Label: "size of a message", Log: true, Name: plot.Bytes}, Y: plot.Axis{Label: "latency in µs", Log: true}}
+	sizes := plot.Chart{Title: "Over sizes", X: plot.Axis{Label: "size of a message", Log: true, Name: plot.Bytes}, Y: latency}
 	deepest := 0.0
 	for i, r := range results {
 		last := r.Sizes[len(r.Sizes)-1]
@@ -174,6 +176,19 @@ func drawLatencies(results []*Result) (panels []plot.Panel) {
 			p.Points = append(p.Points, plot.Point{X: x, Y: q.Time})
 		}
 		tail.Series = append(tail.Series, p)
+		// Of two, the slower one has its marks above.
+		below := len(results) == 2 && results[1-i].Sizes[len(results[1-i].Sizes)-1].Latency.at(50) > l.at(50)
+		for _, q := range []float64{50, 99} {
+			text := fmt.Sprintf("p%g %s", q, microseconds(l.at(q)))
+			at := plot.Mark{Point: plot.Point{X: 100 / (100 - q), Y: l.at(q)}, Text: text, Colour: i, Below: below, Before: q > 50}
+			if len(results) <= 2 {
+				tail.Marks = append(tail.Marks, at)
+			}
+			if len(results) == 1 {
+				at.X, at.Before, at.Across, at.Below = 0, false, true, q == 50
+				over.Marks = append(over.Marks, at)
+			}
+		}
 		c := plot.Series{Name: name, Colour: i}
 		for _, s := range l.Course {
 			c.Points = append(c.Points, plot.Point{X: s.Second, Y: s.Average})
@@ -190,10 +205,9 @@ func drawLatencies(results []*Result) (panels []plot.Panel) {
 		several = several || len(r.Sizes) > 1
 		sizes.Series = append(sizes.Series, m)
 	}
-	for _, t := range []plot.Tick{{At: 1, Name: "0 %"}, {At: 2, Name: "50 %"}, {At: 10, Name: "90 %"}, {At: 100, Name: "99 %"},
-		{At: 1e3, Name: "99.9 %"}, {At: 1e4, Name: "99.99 %"}, {At: 1e5, Name: "99.999 %"}} {
-		if t.At <= max(deepest, 100) {
-			tail.X.Ticks = append(tail.X.Ticks, t)
+	for _, at := range []float64{1, 2, 10, 100, 1e3, 1e4, 1e5} {
+		if at <= max(deepest, 100) {
+			tail.X.Ticks = append(tail.X.Ticks, plot.Tick{At: at, Name: beyond(at)})
 		}
 	}
 	if several {
@@ -202,6 +216,14 @@ func drawLatencies(results []*Result) (panels []plot.Panel) {
 	}
 	return append(panels, distribution, tail, over)
 }
+
+func gigabits(v float64) string     { return cli.SI(v*1e9, "b/s") }
+func microseconds(v float64) string { return cli.SI(v/1e6, "s") }
+func seconds(v float64) string      { return cli.SI(v, "s") }
+func percent(v float64) string      { return cli.SI(v, "%") }
+
+// beyond names the percentile beyond which is one of n messages.
+func beyond(n float64) string { return fmt.Sprintf("%.6g %%", 100-100/n) }
 
 // at returns the time that a percentage of the messages doesn't exceed.
 func (l *Latency) at(percent float64) float64 {

@@ -126,6 +126,9 @@ func TestReadResult(t *testing.T) {
 			t.Errorf("%s came back as %s", b, again)
 		}
 	}
+	if _, err := ReadResult(os.DevNull); !errors.Is(err, errNoResult) {
+		t.Error(err)
+	}
 	for _, text := range []string{"", "[]", "{}", `{"results": [{"bytes": 2}]}`, `{"results": [{"bytes": 0, "bandwidth": {}}]}`} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -1,40 +1,30 @@
 package perftest
 
 import (
+	"context"
 	"errors"
-	"os"
-	"os/signal"
-	"syscall"
+	"fmt"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
-var errInterrupted = errors.New("interrupted: the result is that of the messages so far")
+var errInterrupted = errors.New("interrupted")
 
-// catch makes a signal end the test, which then reports the result so far. A second signal ends the
-// program.
-func (s *side) catch() (release func()) {
-	signals, released := make(chan os.Signal, 1), make(chan struct{})
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case <-signals:
-			signal.Stop(signals)
-			s.cut.Store(true)
-			s.interrupt(errInterrupted)
-			s.x.interrupt()
-		case <-released:
-		}
-	}()
-	return func() {
-		signal.Stop(signals)
-		close(released)
-	}
+// partly says that what has ended by err has a result.
+func partly(err error) error {
+	return fmt.Errorf("%w: the last result is that of the messages so far", err)
 }
 
-// cutShort prints the result so far of an interrupted test.
-func (s *side) cutShort() error {
-	if len(s.report.results) == 0 {
-		return errors.New("interrupted before there was a result")
+// catch makes a signal end the test, which then reports the result so far.
+func (s *side) catch() (release func()) {
+	ctx, stop := cli.Interruptible()
+	off := context.AfterFunc(ctx, func() {
+		s.cut.Store(true)
+		s.interrupt(errInterrupted)
+		s.x.interrupt()
+	})
+	return func() {
+		off()
+		stop()
 	}
-	s.printf(rule)
-	return errors.Join(s.finish(), errInterrupted)
 }

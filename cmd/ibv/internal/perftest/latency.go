@@ -1,9 +1,6 @@
 package perftest
 
-import (
-	"errors"
-	"time"
-)
+import "time"
 
 // A volley is one size of a latency test: one message at a time.
 type volley struct {
@@ -47,7 +44,7 @@ func (v *volley) run() (latency, error) {
 	v.watch = v.newWatch(v.transport.lossy())
 	defer v.watch.stop(nil)
 	v.clock = newClock(v.load)
-	defer v.startProgress(v.clock, v.iters)()
+	stop := v.startProgress(v.clock, v.iters, 0, v.times)
 	defer v.cost.start(v.messages)()
 	if v.tool.verb != send {
 		v.startPhases()
@@ -61,15 +58,14 @@ func (v *volley) run() (latency, error) {
 	default:
 		err = v.ask()
 	}
-	if !errors.Is(err, errInterrupted) {
-		if err != nil {
-			return latency{}, err
-		}
+	stop()
+	if err == nil {
 		return v.result(), nil
 	}
 	v.clock.cut()
 	if v.duration > 0 && v.sampled > 0 || v.duration == 0 && v.times.hist.Count() > outliers {
 		v.addLatency(v.result())
+		err = partly(err)
 	}
 	return latency{}, err
 }
@@ -157,7 +153,9 @@ func (v *volley) pause() {
 // postOne posts a message and waits until it is sent.
 func (v *volley) postOne() error {
 	if v.times != nil && (v.duration == 0 || v.clock.samples()) {
-		v.times.stamp(v.clock.now())
+		if v.times.stamp(v.clock.now()); v.times.answer() {
+			v.times.last = v.clock.now()
+		}
 	}
 	if err := v.queue.post(); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
 	"github.com/goverbs/goverbs/verbs"
 )
@@ -148,8 +149,8 @@ func (f facts) says() string {
 		return fmt.Sprintf("One core is the limit: the one that posts and polls here had nothing to wait for in %.0f %% of its polls.",
 			100*float64(f.busy)/float64(polls))
 	case f.limit > 0 && f.average < roomOnWire*f.limit && f.queue.full >= nearlyFull && f.queue.mean <= nobodyWaits*f.queue.least:
-		return fmt.Sprintf("The queue's depth is the limit: %d messages were in flight nearly always, and each took %.3g µs, hardly longer than the fastest. "+
-			"A larger -t sends more.", f.depth, f.queue.mean/1e3)
+		return fmt.Sprintf("The queue's depth is the limit: %d messages were in flight nearly always, and each took %s, hardly longer than the fastest. "+
+			"A larger -t sends more.", f.depth, cli.SI(f.queue.mean/1e9, "s"))
 	}
 	return ""
 }

@@ -256,9 +256,10 @@ func (o *options) adjust() {
 	}
 }
 
+// atLeast returns the Set of a limit. As in perftest, a unit after the number changes nothing.
 func atLeast(to *float64) func(string) error {
 	return func(value string) error {
-		v, err := strconv.ParseFloat(value, 64)
+		v, err := strconv.ParseFloat(strings.TrimRight(value, "KMG"), 64)
 		if err != nil || !(v >= 0) {
 			return fmt.Errorf("%q is not a limit", value)
 		}
@@ -268,17 +269,11 @@ func atLeast(to *float64) func(string) error {
 }
 
 func (o *options) setSize(value string) error {
-	digits, factor := value, 1
-	if s, ok := strings.CutSuffix(value, "K"); ok {
-		digits, factor = s, 1<<10
-	} else if s, ok := strings.CutSuffix(value, "M"); ok {
-		digits, factor = s, 1<<20
+	n, err := cli.Size(value, 1, math.MaxInt32)
+	if err == nil {
+		o.size, o.sizeGiven = int(n), true
 	}
-	if err := cli.Int(&o.size, 1, int64(math.MaxInt32/factor))(digits); err != nil {
-		return fmt.Errorf("%q is not a size from 1 to %d", value, math.MaxInt32)
-	}
-	o.size, o.sizeGiven = o.size*factor, true
-	return nil
+	return err
 }
 
 func (o *options) setMTU(value string) error {

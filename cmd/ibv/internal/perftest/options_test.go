@@ -235,3 +235,13 @@ func TestUsage(t *testing.T) {
 		}
 	}
 }
+
+// TestLimit: a limit is read as perftest reads it.
+func TestLimit(t *testing.T) {
+	for value, want := range map[string]float64{"100M": 100, "0.5": 0.5, "10G": 10, "-1": -1, "M": -1, "1x": -1} {
+		v := -1.0
+		if err := atLeast(&v)(value); v != want || (err == nil) != (want >= 0) {
+			t.Errorf("%s: %v, %v, want %v", value, v, err, want)
+		}
+	}
+}

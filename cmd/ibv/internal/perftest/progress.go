@@ -2,93 +2,60 @@ package perftest
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // startProgress shows the progress of a size on a terminal until stop is called. total is the number
-// of messages, or 0 if it is unknown.
-func (s *side) startProgress(c *clock, total int) (stop func()) {
-	if !cli.Terminal(os.Stderr) || s.forever {
+// of messages. bytes is the size of the messages of a bandwidth, and times has the latencies, or is
+// nil.
+func (s *side) startProgress(c *clock, total, bytes int, times *recorder) (stop func()) {
+	if s.forever || s.follow == nil {
 		return func() {}
 	}
-	p := &progress{to: os.Stderr, total: uint64(total), whole: time.Duration(s.duration) * time.Second, done: s.watch.progress.Load}
+	p := &progress{total: uint64(total), whole: time.Duration(s.duration) * time.Second, bytes: bytes}
 	if s.duration > 0 {
 		p.total = 0
 	}
-	quit, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-quit:
-				p.clear()
-				return
-			case <-tick.C:
-				p.show(time.Duration(c.now()))
-			}
-		}
-	}()
-	return func() {
-		close(quit)
-		<-ended
+	if times == nil {
+		times = newRecorder(false, 0)
 	}
+	return s.follow(time.Second, func() string {
+		defer times.asked.Store(true)
+		return p.text(time.Duration(c.now()), s.watch.progress.Load(), float64(times.p99.Load())/times.unit)
+	})
 }
 
-// A progress rewrites a line of the terminal.
+// A progress is that of a size.
 type progress struct {
-	to    io.Writer
 	total uint64        // messages; 0: the time decides
 	whole time.Duration // the duration of a run with a duration
-	done  func() uint64
+	bytes int           // of a message of a bandwidth
 	last  uint64
 	at    time.Duration
-	shown bool
+	past  []float64 // rates
 }
 
-// soon is the time before the line is shown: shorter runs need no progress.
-const soon = 2 * time.Second
-
-func (p *progress) show(now time.Duration) {
-	n := p.done()
+// text returns the line when n messages are done. p99 is in µs, or 0.
+func (p *progress) text(now time.Duration, n uint64, p99 float64) string {
 	rate := float64(n-p.last) / max(now-p.at, 1).Seconds()
 	p.last, p.at = n, now
-	if now < soon {
-		return
+	if n == 0 {
+		return "waiting for the first message"
 	}
-	p.shown = true
-	share := 0.0
-	switch {
-	case p.total > 0:
+	const shown = 16
+	p.past = append(p.past[max(0, len(p.past)+1-shown):], rate)
+	share := float64(now) / float64(max(p.whole, 1))
+	if p.total > 0 {
 		share = float64(n) / float64(p.total)
-	case p.whole > 0:
-		share = float64(now) / float64(p.whole)
 	}
-	fmt.Fprintf(p.to, "\r%4.0f s  %3.0f %%  %s messages  %s/s \x1b[K", now.Seconds(), 100*min(share, 1), brief(float64(n)), brief(rate))
-}
-
-// clear removes the line. The result begins on a line of its own also for a program that reads from
-// a pseudo-terminal: the cursor goes up, and down again by a newline.
-func (p *progress) clear() {
-	if p.shown {
-		fmt.Fprint(p.to, "\r\x1b[K\x1b[A\n")
+	text := fmt.Sprintf("%4.0f s  %3.0f %%  %s messages  %s/s", now.Seconds(), 100*min(share, 1), cli.SI(float64(n), ""), cli.SI(rate, ""))
+	if p.bytes > 0 {
+		text += "  " + cli.SI(8*rate*float64(p.bytes), "b/s")
 	}
-}
-
-// brief writes a number with three digits.
-func brief(v float64) string {
-	for _, unit := range []struct {
-		size float64
-		name string
-	}{{1e9, " G"}, {1e6, " M"}, {1e3, " k"}} {
-		if v >= unit.size {
-			return fmt.Sprintf("%.3g%s", v/unit.size, unit.name)
-		}
+	if p99 > 0 {
+		text += "  p99 " + cli.SI(p99/1e6, "s")
 	}
-	return fmt.Sprintf("%.3g", v)
+	return text + "  " + cli.Bars(p.past)
 }

@@ -3,9 +3,9 @@ package perftest
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -118,7 +118,7 @@ func (s *side) settleRate() error {
 	if err := s.checkPace(); err != nil {
 		return fmt.Errorf("--rate_limit: %s doesn't limit the rate, and %w", s.dev.Info().Name(), err)
 	}
-	fmt.Fprintf(os.Stderr, "%s doesn't limit the rate: the program does.\n", s.dev.Info().Name())
+	cli.Errorf("%s doesn't limit the rate: the program does", s.dev.Info().Name())
 	s.limit.by = "SW"
 	return nil
 }

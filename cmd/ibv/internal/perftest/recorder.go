@@ -3,6 +3,7 @@ package perftest
 import (
 	"math"
 	"slices"
+	"sync/atomic"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/histogram"
 )
@@ -34,6 +35,9 @@ type recorder struct {
 	squares float64
 
 	all []int // all times in their order; nil if they are not needed
+
+	asked atomic.Bool  // the progress asks for p99
+	p99   atomic.Int64 // of the times so far
 }
 
 // newRecorder returns a recorder that also keeps the first keep times.
@@ -75,6 +79,16 @@ func (r *recorder) add(now, v int64) {
 	if r.all != nil {
 		r.all = append(r.all, int(v))
 	}
+}
+
+// answer tells the progress the 99th percentile of the times so far, and reports whether it has asked.
+func (r *recorder) answer() bool {
+	if !r.asked.Load() {
+		return false
+	}
+	r.asked.Store(false)
+	r.p99.Store(r.hist.Quantile(0.99))
+	return true
 }
 
 // summarise computes perftest's numbers. It needs more than two times.

@@ -3,7 +3,9 @@ package perftest
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
+	"strings"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/plot"
@@ -241,8 +243,20 @@ func (s *side) printBandwidth(b bandwidth) {
 	}
 }
 
+// nothing reports whether a test with a duration has measured no message. Then the test has no result, and fails.
+func (s *side) nothing(messages int) bool {
+	if s.duration == 0 || s.forever || messages > 0 {
+		return false
+	}
+	s.report.failed = fmt.Errorf("no message was completed in the %d seconds that are measured", s.duration-2*s.margin)
+	return true
+}
+
 // addBandwidth prints the result of a size and keeps it.
 func (s *side) addBandwidth(b bandwidth) {
+	if s.nothing(int(b.iters)) {
+		return
+	}
 	s.printBandwidth(b)
 	size := int(b.size)
 	unit := 8 * float64(1<<20) / 1e9
@@ -279,6 +293,9 @@ func (s *side) utilisation() *float64 {
 
 // addLatency prints the result of a size and keeps it.
 func (s *side) addLatency(l latency) {
+	if s.nothing(l.iters) {
+		return
+	}
 	if s.duration == 0 && s.full() && (s.unsorted || s.histogram) {
 		if s.unsorted {
 			printAll(l.times.unsorted())
@@ -333,23 +350,44 @@ func printAll(values []float64) {
 }
 
 // printSummary prints the results that perftest's table lacks.
-func (s *side) printSummary() {
-	r := s.result()
+func (s *side) printSummary() { s.printf("%s", s.result().summary(s.duration == 0)) }
+
+// summary returns the text of printSummary. Some tables leave out the two longest times.
+func (r *Result) summary(leavesOut bool) string {
+	var b strings.Builder
 	for _, size := range r.Sizes {
 		if l := size.Latency; l != nil && len(l.Percentiles) > 0 {
-			s.printf(" %s:", plot.Bytes(float64(size.Bytes)))
+			fmt.Fprintf(&b, " %s:", plot.Bytes(float64(size.Bytes)))
 			for _, p := range percents {
 				if p < 99.9 || l.supports(p, size.Messages) {
-					s.printf("  %g%% %.4g µs", p, l.at(p))
+					fmt.Fprintf(&b, "  %g%% %s", p, cli.SI(l.at(p)/1e6, "s"))
 				}
 			}
-			s.printf("  max %.4g µs\n", l.Most)
+			fmt.Fprintf(&b, "  max %s\n  %s\n", cli.SI(l.Most/1e6, "s"), l.shape())
 		}
 	}
-	s.printf(" %s\n", r.costs())
-	if r.Limit != "" {
-		s.printf(" %s\n", r.Limit)
+	if leavesOut && b.Len() > 0 {
+		b.WriteString(" max is of all messages. The table leaves out the two longest, as perftest does.\n")
 	}
+	fmt.Fprintf(&b, " %s\n", r.costs())
+	if r.Limit != "" {
+		fmt.Fprintf(&b, " %s\n", r.Limit)
+	}
+	return b.String()
+}
+
+// shape draws how many messages have which latency, up to the 99.9th percentile, on a logarithmic axis.
+func (l *Latency) shape() string {
+	first, most := l.Buckets[0].Time, l.at(99.9)
+	span := max(math.Log2(most/first), 1e-9)
+	counts := make([]float64, min(48, 1+int(32*span)))
+	for _, b := range l.Buckets {
+		if b.Time <= most*math.Exp2(0.5/32) { // its middle
+			i := int(math.Log2(b.Time/first) / span * float64(len(counts)))
+			counts[min(i, len(counts)-1)] += float64(b.Count)
+		}
+	}
+	return fmt.Sprintf("%s ▕%s▏ %s", cli.SI(l.Least/1e6, "s"), cli.Bars(counts), cli.SI(most/1e6, "s"))
 }
 
 // writeJSON writes the file. Its results are an object, or with -a a list of objects.

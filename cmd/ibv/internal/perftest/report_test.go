@@ -2,6 +2,7 @@ package perftest
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/goverbs/goverbs/verbs"
@@ -32,5 +33,57 @@ func TestUnitsOfResult(t *testing.T) {
 		if got := s.result(); math.Abs(got.average/want-1) > 1e-9 || math.Abs(got.rate/50e-6-1) > 1e-9 || got.size != 1<<20 || got.iters != 100 {
 			t.Errorf("in Gb/s: %v: %+v, want %v", gbits, got, want)
 		}
+	}
+}
+
+// TestNothing: a test whose peer had no processor for all of its duration has no row of zeros, but fails.
+func TestNothing(t *testing.T) {
+	for _, name := range []string{"write_bw", "write_lat"} {
+		s := &side{options: newOptions(tool(t, name)), port: new(verbs.PortAttr), pathMTU: verbs.MTU1024}
+		s.duration, s.asJSON = 2, true
+		s.margin = 0
+		add := func(messages int) {
+			if s.tool.latency {
+				s.addLatency(latency{size: 64, iters: messages})
+			} else {
+				s.addBandwidth(bandwidth{size: 64, iters: uint64(messages)})
+			}
+		}
+		add(0)
+		if len(s.report.results) > 0 || s.report.failed == nil || !strings.Contains(s.report.failed.Error(), "in the 2 seconds") {
+			t.Errorf("%s without a message: %v, %v", name, s.report.results, s.report.failed)
+		}
+		add(1)
+		s.duration = 0
+		add(0)
+		if len(s.report.results) != 2 {
+			t.Errorf("%s with a message, and without a duration: %v", name, s.report.results)
+		}
+	}
+}
+
+// TestShape: the blocks show the most frequent latencies as the highest.
+func TestShape(t *testing.T) {
+	for _, test := range []struct {
+		times []int64 // nanoseconds, there and back
+		want  string
+	}{
+		{[]int64{2000, 2000, 2000, 2000}, "1 µs ▕█▏ 1 µs"},
+		{[]int64{2000, 2000, 2000, 2000, 2100, 2100}, "1 µs ▕█ ▄▏ 1.05 µs"},
+	} {
+		r := newRecorder(true, 0)
+		for i, v := range test.times {
+			r.add(int64(i)*10_000, v)
+		}
+		if got := r.result(r.summarise(1)).shape(); got != test.want {
+			t.Errorf("%v: %q, want %q", test.times, got, test.want)
+		}
+	}
+	r := newRecorder(true, 0)
+	for i := range 1000 {
+		r.add(int64(i)*1e6, int64(1000+i*i))
+	}
+	if got := r.result(r.summarise(1)).shape(); len([]rune(got)) < 48 || !strings.Contains(got, "█") {
+		t.Errorf("%q", got)
 	}
 }

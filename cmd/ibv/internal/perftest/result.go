@@ -96,7 +96,7 @@ func ReadResult(name string) (*Result, error) {
 	}
 	r := new(Result)
 	if err := json.Unmarshal(b, r); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w (%w)", name, errNoResult, err)
 	}
 	for _, s := range r.Sizes {
 		if s.Bytes < 1 || (s.Bandwidth == nil) == (s.Latency == nil) {
@@ -194,7 +194,7 @@ func (s *side) result() *Result {
 	r.Host, _ = os.Hostname()
 	messages := max(s.cost.messages, s.theirCost.messages)
 	r.CPU.Local = s.cost.perMessage(messages)
-	if s.x.withIbv {
+	if s.theirCost != (cost{}) {
 		remote := s.theirCost.perMessage(messages)
 		r.CPU.Remote = &remote
 	}
@@ -210,11 +210,9 @@ func (s *side) finish() error {
 		s.printSummary()
 	}
 	if s.asJSON {
-		b, err := json.MarshalIndent(s.result(), "", "  ")
-		if err != nil {
+		if err := cli.JSON(s.result()); err != nil {
 			return err
 		}
-		cli.Printf("%s\n", b)
 	}
 	if s.plot == "" {
 		return nil

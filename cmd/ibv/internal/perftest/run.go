@@ -5,12 +5,14 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // run runs a test and prints its result. The sides take the same steps in the same order,
 // as perftest does for the tool.
 func run(o *options) error {
-	s := &side{options: o}
+	s := &side{options: o, follow: cli.Follow}
 	s.ctx, s.interrupt = context.WithCancelCause(context.Background())
 	defer s.interrupt(nil)
 	if o.cpuUtil {
@@ -21,8 +23,14 @@ func run(o *options) error {
 		steps = s.runRaw
 	}
 	err := steps()
-	if errors.Is(err, errInterrupted) {
-		err = s.cutShort()
+	switch {
+	case len(s.report.results) > 0:
+		if err != nil {
+			s.printf(rule)
+		}
+		err = errors.Join(s.finish(), err)
+	case errors.Is(err, errInterrupted):
+		err = errors.New("interrupted before there was a result")
 	}
 	if closed := s.close(); err == nil {
 		err = closed
@@ -42,7 +50,7 @@ func (s *side) run() error {
 	if !s.sender() {
 		s.printf("\n************************************\n* Waiting for client to connect... *\n************************************\n")
 	}
-	steps := []func() error{s.call, s.agree, s.make, s.introduce, s.test, s.finish}
+	steps := []func() error{s.call, s.agree, s.make, s.introduce, s.test}
 	if s.cmQPs {
 		// The connection determines the device.
 		steps = slices.Insert(steps, 1, s.open)

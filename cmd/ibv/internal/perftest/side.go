@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmacm"
@@ -69,6 +69,7 @@ type side struct {
 	theirCost   cost  // if the other side reports it
 	load        *load // with --cpu_util
 	report      report
+	follow      func(every time.Duration, text func() string) (done func()) // shows progress; nil: not
 
 	ctx       context.Context // ends when the test is interrupted
 	interrupt context.CancelCauseFunc
@@ -93,7 +94,11 @@ func (s *side) open() (err error) {
 		return err
 	}
 	if s.port.State != verbs.PortActive {
-		return fmt.Errorf("port %d of %s is %v", s.ibPort, s.dev.Info().Name(), s.port.State)
+		err := fmt.Errorf("port %d of %s is %v", s.ibPort, s.dev.Info().Name(), s.port.State)
+		if s.device == "" && !s.cmQPs {
+			err = fmt.Errorf("%w; without -d, the first device is used: ibv link lists all", err)
+		}
+		return err
 	}
 	if err := s.chooseGID(); err != nil {
 		return err
@@ -220,6 +225,11 @@ func (s *side) chooseInline() {
 
 // call connects to the server, or waits for a client.
 func (s *side) call() error {
+	if s.host != "" {
+		defer cli.Waits("connecting to %s", s.host)()
+	} else {
+		defer cli.Waits("waiting for a client on port %d", s.tcpPort)()
+	}
 	address := net.JoinHostPort(s.host, strconv.Itoa(s.tcpPort))
 	local := net.JoinHostPort(s.source, strconv.Itoa(s.tcpPort))
 	if s.byCM {
@@ -234,9 +244,6 @@ func (s *side) call() error {
 			dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(s.source)}
 		}
 		conn, err := dialer.Dial("tcp", address)
-		if errors.Is(err, syscall.ECONNREFUSED) {
-			err = fmt.Errorf("%w; start the server there: ibv %s", err, s.tool.Name)
-		}
 		if err != nil {
 			return err
 		}
@@ -272,7 +279,7 @@ func (s *side) greet(message []byte) error {
 
 // turnedAway prints that a process has connected that is not a client.
 func (s *side) turnedAway(who any, why error) {
-	fmt.Fprintf(os.Stderr, "ibv %s: %v is no client: %v\n", s.tool.Name, who, why)
+	cli.Errorf("%v is no client: %v", who, why)
 }
 
 // agree finds out what both sides can do.
@@ -394,7 +401,7 @@ func (s *side) make() (err error) {
 	for i := range s.queues() {
 		qp, err := s.makeQP(i)
 		if err != nil {
-			return err
+			return s.lacks(err)
 		}
 		s.closeLater(qp)
 		s.addQP(qp)

@@ -26,16 +26,16 @@ var (
 	rawEth = transport{"RawEth", verbs.RawPacket, verbs.RawPacket}
 )
 
-// transports returns the transports that a tool can use.
+// transports returns the transports that a tool can use, in the order of perftest's help.
 func (t Tool) transports() []transport {
 	if t.raw {
 		return []transport{rawEth}
 	}
 	switch t.verb {
 	case send:
-		return []transport{rc, uc, ud, xrc, dc, srd}
+		return []transport{rc, xrc, uc, ud, dc, srd}
 	case write:
-		return []transport{rc, uc, xrc, dc, srd}
+		return []transport{rc, xrc, uc, dc, srd}
 	case read:
 		return []transport{rc, xrc, dc, srd}
 	}
@@ -105,6 +105,14 @@ func (o *options) shares() bool {
 // dcKey is perftest's DC key.
 const dcKey = 0xffeeddcc
 
+// lacks returns the error in words if the device doesn't have the transport.
+func (s *side) lacks(err error) error {
+	if errors.Is(err, verbs.ErrNotSupported) && s.transport != rc {
+		return fmt.Errorf("-c %s: %s has no %[1]s: %[3]w", s.transport.name, s.dev.Info().Name(), err)
+	}
+	return err
+}
+
 // makeShared creates the shared receive queue.
 func (s *side) makeShared() (err error) {
 	if !s.shares() {
@@ -113,7 +121,7 @@ func (s *side) makeShared() (err error) {
 	options := verbs.SRQOptions{MaxWR: s.rxDepth, MaxSGE: 1, SingleOwner: true}
 	if s.transport == xrc {
 		if s.domain, err = s.dev.OpenXRCD(); err != nil {
-			return err
+			return s.lacks(err)
 		}
 		s.closeLater(s.domain)
 		options.XRCD, options.CQ = s.domain, s.cq

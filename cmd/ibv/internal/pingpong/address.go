@@ -2,13 +2,11 @@ package pingpong
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
@@ -96,11 +94,8 @@ func decodeAddresses(b []byte, used int) ([]qpAddress, error) {
 
 // dial connects to the server, to exchange addresses.
 func dial(host string, port int) (net.Conn, error) {
-	conn, err := net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		err = fmt.Errorf("%w; start the server there, without a host", err)
-	}
-	return conn, err
+	defer cli.Waits("connecting to %s", host)()
+	return net.Dial("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 }
 
 // callServer exchanges n addresses with a server that connects its queue pairs

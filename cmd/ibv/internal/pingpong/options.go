@@ -104,6 +104,7 @@ func (o *options) options() (all []cli.Option) {
 		{"rc srq xsrq", cli.Flag('o', "odp", "use on-demand paging (rc, srq and xsrq)", &o.odp)},
 		{"rc uc ud srq", cli.Flag('c', "chk", "check the data: give it to both sides (not xsrq)", &o.check)},
 		{"xsrq", cli.Opt('c', "clients", "N", "clients to wait for (xsrq; default 1)", cli.Int(&o.clients, 1, math.MaxInt32))},
+		{"", cli.JSONOption()},
 		{"rc", cli.Ignored('N', "new_send", "")}, // there is only one way to post here
 		{"rc", cli.Refuse('O', "iodp", "", "is not supported: there is no implicit on-demand paging here")},
 		{"rc", cli.Refuse('P', "prefetch", "", "is not supported: there is no advice on memory here")},

@@ -85,6 +85,8 @@ func play(o *options) error {
 	bytes := int64(o.size) * int64(o.iters) * 2
 	cli.Printf("%d bytes in %.2f seconds = %.2f Mbit/sec\n", bytes, usec/1e6, float64(bytes)*8/usec)
 	cli.Printf("%d iters in %.2f seconds = %.2f usec/iter\n", o.iters, usec/1e6, usec/float64(o.iters))
+	cli.Put("bytes", bytes, "iterations", o.iters, "seconds", took.Seconds(), "bits_per_second", float64(bytes)*8/took.Seconds(),
+		"seconds_per_iteration", took.Seconds()/float64(o.iters))
 	if o.check {
 		if err := checkPages(&cli.Stdout, p.message(), o.transport.fill); err != nil {
 			return err

@@ -361,12 +361,3 @@ func TestXRCStrangers(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
-
-// TestNoServer: the error says what to do.
-func TestNoServer(t *testing.T) {
-	l, port := listen(t)
-	l.Close()
-	if _, err := callServer("127.0.0.1", port, 1, nil); err == nil || !strings.HasSuffix(err.Error(), "; start the server there, without a host") {
-		t.Errorf("got %v", err)
-	}
-}

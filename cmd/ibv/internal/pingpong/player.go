@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/verbs"
 )
 
@@ -221,6 +222,7 @@ func (p *player) meetClient() error {
 	if err != nil {
 		return err
 	}
+	defer cli.Waits("waiting for a client on port %d", p.port)()
 	_, err = serveClient(listener, p.transport.addresses, p.local, p.connect)
 	return err
 }

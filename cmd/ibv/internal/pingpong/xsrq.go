@@ -107,6 +107,7 @@ func playXRC(ctx *verbs.Device, o *options) error {
 		return err
 	}
 	cli.Println("success")
+	cli.Put("bytes", o.size*o.iters*o.clients, "iterations", o.iters, "clients", o.clients)
 	return nil
 }
 
@@ -144,6 +145,9 @@ func (p *xrcPlayer) create(ctx *verbs.Device) error {
 		return err
 	}
 	domain, err := openXRCDomain(ctx)
+	if errors.Is(err, verbs.ErrNotSupported) {
+		return fmt.Errorf("%s has no XRC: %w", ctx.Info().Name(), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -240,6 +244,7 @@ func (p *xrcPlayer) meet() error {
 		return err
 	}
 	defer listener.Close()
+	defer cli.Waits("waiting for clients on port %d", p.port)()
 	for i := range p.clients {
 		if err := p.meetClient(listener); err != nil {
 			return err

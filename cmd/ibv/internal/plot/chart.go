@@ -2,9 +2,12 @@ package plot
 
 import (
 	"fmt"
+	"html"
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // A Chart has lines over two axes.
@@ -12,6 +15,7 @@ type Chart struct {
 	Title  string
 	X, Y   Axis
 	Series []Series
+	Marks  []Mark
 }
 
 // An Axis maps values to places.
@@ -19,7 +23,7 @@ type Axis struct {
 	Label string
 	Log   bool
 	Ticks []Tick                 // none: round numbers
-	Name  func(v float64) string // label of a round number; nil: the number
+	Name  func(v float64) string // a value with its unit; nil: the number
 }
 
 // A Tick is a labelled place of an axis.
@@ -45,15 +49,29 @@ type Point struct{ X, Y float64 }
 // A Range is a band's extent at one place.
 type Range struct{ X, Low, High float64 }
 
+// A Mark is a place with a text, beside the lines.
+type Mark struct {
+	Point
+	Text   string
+	Colour int
+	Below  bool // the text is below the place
+	Before bool // it ends at the place, instead of beginning there
+	Across bool // a line across the chart
+}
+
 const (
 	chartHeight = 250
 	plotLeft    = margin + 62
 	plotRight   = pageWidth - margin - 12
 	plotTop     = 44 // below the panel's top
 	plotBottom  = chartHeight - 42
+	legendRow   = 16
 )
 
-func (Chart) size() (width, height float64) { return pageWidth, chartHeight }
+func (ch Chart) size() (width, height float64) {
+	_, rows := ch.legend()
+	return pageWidth, chartHeight + legendRow*float64(rows-1)
+}
 
 // A scale maps an axis's values to places.
 type scale struct {
@@ -90,74 +108,68 @@ func newScale(a Axis, values []float64, from, to float64) scale {
 	case !a.Log && s.low == s.high:
 		s.low, s.high = min(0, s.low), max(s.high, s.low+1)
 	}
+	if s.Name == nil {
+		s.Name = number
+	}
 	return s
 }
 
-// ticks returns the axis's ticks, or round numbers.
-func (s scale) ticks(most int) (all []Tick) {
+// ticks returns the axis's ticks, or round numbers that are at least room apart. On a logarithmic axis, the
+// base has one, too.
+func (s scale) ticks(room float64) (all []Tick) {
 	if s.Ticks != nil {
 		return s.Ticks
 	}
-	name := s.Name
-	if name == nil {
-		name = number
-	}
-	add := func(v float64) {
-		if v >= s.low*(1-1e-9) && v <= s.high*(1+1e-9) {
-			all = append(all, Tick{v, name(v)})
-		}
-	}
+	apart := func(a, b float64) bool { return math.Abs(s.at(a)-s.at(b)) >= room }
 	if s.Log {
-		for _, steps := range [][]float64{{1, 2, 5}, {1, 3}, {1}} {
-			all = nil
+		for _, steps := range [][]float64{{1, 1.5, 2, 3, 5, 7}, {1, 2, 3, 5}, {1, 2, 5}, {1, 3}, {1}} {
+			var at []float64
 			for e := math.Floor(math.Log10(s.low)); e <= math.Ceil(math.Log10(s.high)); e++ {
 				for _, m := range steps {
-					add(m * math.Pow(10, e))
+					if v := m * math.Pow(10, e); v >= s.low*(1-1e-9) && v <= s.high*(1+1e-9) {
+						at = append(at, v)
+					}
 				}
 			}
-			if len(all) <= most {
+			if len(at) < 2 {
 				break
 			}
+			fits := true
+			for i := range at[1:] {
+				fits = fits && apart(at[i], at[i+1])
+			}
+			if fits {
+				for len(at) > 0 && !apart(s.low, at[0]) {
+					at = at[1:]
+				}
+				at = append([]float64{s.low}, at...)
+				for _, v := range at {
+					all = append(all, Tick{v, s.Name(v)})
+				}
+				return all
+			}
 		}
-		if len(all) >= 2 {
-			return all
-		}
-		all = nil // less than a decade: ticks as on a linear axis
+		// So few: ticks as on a linear axis.
 	}
-	step := math.Pow(10, math.Floor(math.Log10((s.high-s.low)/float64(most))))
-	for _, m := range []float64{1, 2, 5, 10, 20} {
-		if (s.high-s.low)/(m*step) <= float64(most) {
+	least := (s.high - s.low) * room / math.Abs(s.to-s.from)
+	step := math.Pow(10, math.Floor(math.Log10(least)))
+	for _, m := range []float64{1, 2, 5, 10} {
+		if m*step >= least {
 			step *= m
 			break
 		}
 	}
 	for v := math.Ceil(s.low/step) * step; v <= s.high*(1+1e-9); v += step {
-		all = append(all, Tick{v, name(math.Round(v/step*1e6) / 1e6 * step)})
+		all = append(all, Tick{v, s.Name(math.Round(v/step*1e6) / 1e6 * step)})
 	}
 	return all
 }
 
-// number writes a number with as many digits as it needs, at most three.
-func number(v float64) string {
-	switch a := math.Abs(v); {
-	case a >= 1e6:
-		return fmt.Sprintf("%.3gM", v/1e6)
-	case a >= 1e4:
-		return fmt.Sprintf("%.3gk", v/1e3)
-	}
-	return fmt.Sprintf("%.4g", v)
-}
+// number writes a number with three digits.
+func number(v float64) string { return cli.SI(v, "") }
 
 // Bytes names a size.
-func Bytes(v float64) string {
-	switch {
-	case v >= 1<<20:
-		return fmt.Sprintf("%g MiB", v/(1<<20))
-	case v >= 1<<10:
-		return fmt.Sprintf("%g KiB", v/(1<<10))
-	}
-	return fmt.Sprintf("%g B", v)
-}
+func Bytes(v float64) string { return cli.Bytes(uint64(v)) }
 
 func (ch Chart) draw(c *canvas, top float64) {
 	var xs, ys []float64
@@ -169,91 +181,131 @@ func (ch Chart) draw(c *canvas, top float64) {
 			xs, ys = append(xs, r.X), append(ys, r.Low, r.High)
 		}
 	}
+	c.text(margin, top+16, ch.Title, `font-size="14" font-weight="600"`)
+	legend, rows := ch.legend()
+	for _, l := range legend {
+		s := ch.Series[l.series]
+		c.line(l.x, top+l.y+12, l.x+22, top+l.y+12, s.stroke(3))
+		c.text(l.x+28, top+l.y+16, s.Name, `class="faint"`)
+	}
+	top += legendRow * float64(rows-1)
 	x := newScale(ch.X, xs, plotLeft, plotRight)
 	y := newScale(ch.Y, ys, top+plotBottom, top+plotTop)
-	if !ch.Y.Log {
+	if ch.Y.Log {
+		y.from -= 14 // room for what is below the least value
+	} else {
 		// A bar that begins at 0 is as long as its value. There is room above the largest.
 		y.low, y.high = min(0, y.low), y.high*1.06
 	}
-	c.text(margin, top+16, ch.Title, `font-size="14" font-weight="600"`)
-	for _, t := range y.ticks(6) {
+	for _, t := range y.ticks(20) {
 		at := y.at(t.At)
-		c.line(plotLeft, at, plotRight, at, grid)
-		c.text(plotLeft-8, at+4, t.Name, `text-anchor="end" fill="`+faint+`"`)
+		c.line(plotLeft, at, plotRight, at, `class="grid"`)
+		c.text(plotLeft-8, at+4, t.Name, `text-anchor="end" class="faint"`)
 	}
-	for _, t := range x.ticks(12) {
+	for _, t := range x.ticks(52) {
 		at := x.at(t.At)
-		c.line(at, top+plotTop, at, top+plotBottom, grid)
-		c.text(at, top+plotBottom+17, t.Name, `text-anchor="middle" fill="`+faint+`"`)
+		c.line(at, top+plotTop, at, top+plotBottom, `class="grid"`)
+		c.text(at, top+plotBottom+17, t.Name, `text-anchor="middle" class="faint"`)
 	}
-	c.line(plotLeft, top+plotBottom, plotRight, top+plotBottom, faint)
+	c.line(plotLeft, top+plotBottom, plotRight, top+plotBottom, `class="axis"`)
 	c.text((plotLeft+plotRight)/2, top+plotBottom+35, ch.X.Label, `text-anchor="middle"`)
-	c.text(margin, top+34, ch.Y.Label, `fill="`+faint+`"`)
+	c.text(margin, top+34, ch.Y.Label, `class="faint"`)
 	for _, s := range ch.Series {
 		s.draw(c, x, y)
 	}
-	ch.legend(c, top+16)
+	for _, m := range ch.Marks {
+		m.draw(c, x, y)
+	}
 }
 
-func (s Series) draw(c *canvas, x, y scale) {
-	colour := colours[s.Colour%len(colours)]
-	if len(s.Band) > 0 {
-		var b strings.Builder
-		for _, r := range s.Band {
-			fmt.Fprintf(&b, "%.1f,%.1f ", x.at(r.X), y.at(r.High))
-		}
-		for _, r := range slices.Backward(s.Band) {
-			fmt.Fprintf(&b, "%.1f,%.1f ", x.at(r.X), y.at(r.Low))
-		}
-		c.printf(`<polygon points="%s" fill="%s" fill-opacity="0.18"/>`+"\n", strings.TrimSpace(b.String()), colour)
-	}
-	if len(s.Points) == 0 {
-		return
-	}
-	var b strings.Builder
-	for _, p := range s.Points {
-		fmt.Fprintf(&b, "%.1f,%.1f ", x.at(p.X), y.at(p.Y))
-	}
-	places := strings.TrimSpace(b.String())
-	if s.Filled {
-		c.printf(`<polygon points="%.1f,%.1f %s %.1f,%.1f" fill="%s" fill-opacity="0.25"/>`+"\n",
-			x.at(s.Points[0].X), y.from, places, x.at(s.Points[len(s.Points)-1].X), y.from, colour)
-	}
+// stroke returns the attributes of the series's line.
+func (s Series) stroke(width int) string {
 	dash := ""
 	if s.Dashed {
 		dash = ` stroke-dasharray="6 4"`
 	}
-	c.printf(`<polyline points="%s" fill="none" stroke="%s" stroke-width="2" stroke-linejoin="round"%s/>`+"\n", places, colour, dash)
-	if s.Marks {
-		for _, p := range s.Points {
-			c.printf(`<circle cx="%.1f" cy="%.1f" r="3.2" fill="%s"><title>%s: %s</title></circle>`+"\n",
-				x.at(p.X), y.at(p.Y), colour, x.name(p.X), y.name(p.Y))
+	return fmt.Sprintf(`class="c%d" stroke="currentColor" stroke-width="%d" stroke-linejoin="round"%s`, s.Colour%4, width, dash)
+}
+
+func (s Series) draw(c *canvas, x, y scale) {
+	area := func(places []string, opacity float64) {
+		c.printf(`<polygon points="%s" class="c%d" fill="currentColor" fill-opacity="%g"/>`+"\n", strings.Join(places, " "), s.Colour%4, opacity)
+	}
+	place := func(vx, vy float64) string { return fmt.Sprintf("%.1f,%.1f", x.at(vx), y.at(vy)) }
+	if len(s.Band) > 0 {
+		var places []string
+		for _, r := range s.Band {
+			places = append(places, place(r.X, r.High))
 		}
+		for _, r := range slices.Backward(s.Band) {
+			places = append(places, place(r.X, r.Low))
+		}
+		area(places, 0.18)
+	}
+	if len(s.Points) == 0 {
+		return
+	}
+	var places []string
+	for _, p := range s.Points {
+		places = append(places, place(p.X, p.Y))
+	}
+	if s.Filled {
+		first, last := s.Points[0].X, s.Points[len(s.Points)-1].X
+		area(append([]string{place(first, y.low)}, append(places, place(last, y.low))...), 0.25)
+	}
+	c.printf(`<polyline points="%s" fill="none" %s/>`+"\n", strings.Join(places, " "), s.stroke(2))
+	// A point that isn't marked shows under the pointer.
+	look := `r="6" class="hit c%d"`
+	if s.Marks {
+		look = `r="3.2" class="c%d"`
+	}
+	for i, p := range s.Points {
+		says := fmt.Sprintf("%s: %s", x.Name(p.X), y.Name(p.Y))
+		if i < len(s.Band) && len(s.Band) == len(s.Points) {
+			says += fmt.Sprintf(" (%s to %s)", y.Name(s.Band[i].Low), y.Name(s.Band[i].High))
+		}
+		c.printf(`<circle cx="%.1f" cy="%.1f" `+look+` fill="currentColor"><title>%s</title></circle>`+"\n",
+			x.at(p.X), y.at(p.Y), s.Colour%4, html.EscapeString(strings.TrimSpace(s.Name+" ")+" "+says))
 	}
 }
 
-func (s scale) name(v float64) string {
-	if s.Name != nil {
-		return s.Name(v)
+func (m Mark) draw(c *canvas, x, y scale) {
+	s := Series{Colour: m.Colour, Dashed: true}
+	at, height, up, anchor := x.at(m.X), y.at(m.Y), -8.0, "start"
+	if m.Below {
+		up = 18
 	}
-	return number(v)
+	if m.Before {
+		anchor = "end"
+	}
+	if m.Across {
+		up /= 1.4
+		c.line(x.from, height, x.to, height, s.stroke(1))
+	} else {
+		c.printf(`<circle cx="%.1f" cy="%.1f" r="4" class="c%d" fill="currentColor"/>`+"\n", at, height, m.Colour%4)
+	}
+	c.text(at, height+up, m.Text, fmt.Sprintf(`text-anchor="%s" font-weight="600"`, anchor))
 }
 
-// legend names the series, from the right.
-func (ch Chart) legend(c *canvas, y float64) {
-	right := float64(plotRight)
-	for _, s := range slices.Backward(ch.Series) {
+// A legendEntry is the place of a series's name, from the panel's corner.
+type legendEntry struct {
+	series int
+	x, y   float64
+}
+
+// legend returns the places of the names, and how many rows they take. The first row has the title, too.
+func (ch Chart) legend() (all []legendEntry, rows int) {
+	x, rows := margin+widthOf(ch.Title, 14)+30, 1
+	for i, s := range ch.Series {
 		if s.Name == "" {
 			continue
 		}
-		c.text(right, y, s.Name, `text-anchor="end" fill="`+faint+`"`)
-		right -= 6.2*float64(len([]rune(s.Name))) + 10
-		dash := ""
-		if s.Dashed {
-			dash = ` stroke-dasharray="6 4"`
+		w := 28 + widthOf(s.Name, fontSize)
+		if x+w > plotRight && x > margin {
+			x, rows = margin, rows+1
 		}
-		c.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="3"%s/>`+"\n",
-			right-22, y-4, right, y-4, colours[s.Colour%len(colours)], dash)
-		right -= 40
+		all = append(all, legendEntry{i, x, legendRow * float64(rows-1)})
+		x += w + 18
 	}
+	return all, rows
 }

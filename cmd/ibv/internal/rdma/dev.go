@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -136,7 +137,8 @@ Changes need root.`,
 func runSystem(ctx context.Context, f *flags, words []string) error {
 	words = expand(words, "set", "show", "list")
 	if rest, ok := show(words); ok {
-		if len(rest) > 0 {
+		// As with rdma, a word for one of the settings shows them all.
+		if len(rest) > 1 || len(rest) == 1 && !slices.Contains([]string{"netns", "privileged-qkey", "monitor"}, rest[0]) {
 			return unexpected(rest)
 		}
 		system, err := rdmanl.GetSystem(ctx)

@@ -39,6 +39,7 @@ func runMonitor(ctx context.Context, f *flags, words []string) error {
 		return err
 	}
 	defer w.Close()
+	defer cli.Waits("waiting for a device or a port to change")()
 	for n := 0; f.count == 0 || n < f.count; n++ {
 		e, err := w.Next(ctx)
 		switch {

@@ -61,9 +61,9 @@ func Rdma() *cli.Command {
 		Summary: "all of these, with the options and the output of rdma(8)",
 		Forms:   []string{"[OPTION...] dev|link|resource|system|statistic|monitor [WORD...]", "dev|link|resource|system|statistic|monitor help"},
 		Words:   []string{"dev", "link", "resource", "system", "statistic", "monitor"},
-		About: `Show or change devices, links, objects and counters, as the commands above do, with the
-words of rdma(8). Objects and their words can be abbreviated: rdma res sh qp. Without
--p, the counters of a port are on one line.`,
+		About: `Show or change devices, links, objects and counters, as ibv dev, link, resource, system,
+stat and monitor do, with the words of rdma(8). Objects and their words can be
+abbreviated: rdma res sh qp. Without -p, the counters of a port are on one line.`,
 		Options:  []cli.Option{cli.Opt('V', "Version", "", "print the version", cli.Version)},
 		Examples: []cli.Example{{"ibv rdma link\nibv rdma -j res show qp\nibv rdma -p stat"}},
 		Programs: []cli.Program{{Name: "rdma", Differs: differs}},

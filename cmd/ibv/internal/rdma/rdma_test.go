@@ -12,11 +12,14 @@ import (
 func TestRdma(t *testing.T) {
 	for line, want := range map[string]int{
 		"help": cli.OK, "": cli.OK, "link help": cli.OK, "-V": cli.OK, "-jp res show help": cli.OK, "-x": cli.Wrong, "frob": cli.Wrong,
-		"li frob": cli.Wrong, "-j li add": cli.Wrong, "sys sh all": cli.Wrong, "stat qp b": cli.Wrong, "dev se rxe0": cli.Wrong,
+		"li frob": cli.Wrong, "-j li add": cli.Wrong, "sys sh all": cli.Wrong, "stat qp b": cli.Wrong, "res show qp state FOO": cli.Wrong, "res show cm_id state LISTEN,RTS": cli.Wrong, "dev se rxe0": cli.Wrong,
 	} {
 		if status := Rdma().Main("rdma", strings.Fields(line)); status != want {
 			t.Errorf("rdma %s: status %d, want %d", line, status, want)
 		}
+	}
+	if status := Rdma().Main("rdma", strings.Fields("system show netns")); status == cli.Wrong {
+		t.Error("rdma system show netns is wrong usage")
 	}
 	for words, want := range map[string]string{"del rxe0": "delete rxe0", "s": "show", "unset": "unset", "frob": "frob", "": ""} {
 		if got := strings.Join(expand(strings.Fields(words), "add", "delete", "show", "set", "unset"), " "); got != want {

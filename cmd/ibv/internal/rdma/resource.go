@@ -13,6 +13,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/sheet"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
+	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/rdmanl"
 )
 
@@ -75,6 +76,7 @@ type resourceKind struct {
 	ports   bool     // its objects are on ports
 	filters []string // names of the values that select objects
 	list    func(ctx context.Context, at place) ([]*sheet.Sheet, error)
+	states  []string
 }
 
 // A place is a device, and the level of detail for its objects.
@@ -85,14 +87,22 @@ type place struct {
 
 var resourceKinds = map[string]*resourceKind{
 	"qp": {true, []string{"lqpn", "rqpn", "type", "state", "rq-psn", "sq-psn", "path-mig-state", "pdn", "pid", "comm"},
-		sheetsOf(rdmanl.QPs, qpSheet)},
+		sheetsOf(rdmanl.QPs, qpSheet), namesUpTo(ib.QPErr)},
 	"cm_id": {true, []string{"cm-idn", "lqpn", "qp-type", "state", "ps", "pid", "comm", "src-addr", "dst-addr"},
-		sheetsOf(rdmanl.CMIDs, cmIDSheet)},
-	"cq":  {false, []string{"cqn", "cqe", "users", "poll-ctx", "ctxn", "pid", "comm"}, sheetsOf(rdmanl.CQs, cqSheet)},
-	"mr":  {false, []string{"mrn", "rkey", "lkey", "mrlen", "pdn", "pid", "comm"}, sheetsOf(rdmanl.MRs, mrSheet)},
-	"pd":  {false, []string{"pdn", "users", "ctxn", "pid", "comm"}, sheetsOf(rdmanl.PDs, pdSheet)},
-	"ctx": {false, []string{"ctxn", "pid", "comm"}, sheetsOf(rdmanl.Contexts, ctxSheet)},
-	"srq": {false, []string{"srqn", "type", "pdn", "cqn", "pid", "comm"}, sheetsOf(rdmanl.SRQs, srqSheet)},
+		sheetsOf(rdmanl.CMIDs, cmIDSheet), namesUpTo(rdmanl.CMState(10))},
+	"cq":  {false, []string{"cqn", "cqe", "users", "poll-ctx", "ctxn", "pid", "comm"}, sheetsOf(rdmanl.CQs, cqSheet), nil},
+	"mr":  {false, []string{"mrn", "rkey", "lkey", "mrlen", "pdn", "pid", "comm"}, sheetsOf(rdmanl.MRs, mrSheet), nil},
+	"pd":  {false, []string{"pdn", "users", "ctxn", "pid", "comm"}, sheetsOf(rdmanl.PDs, pdSheet), nil},
+	"ctx": {false, []string{"ctxn", "pid", "comm"}, sheetsOf(rdmanl.Contexts, ctxSheet), nil},
+	"srq": {false, []string{"srqn", "type", "pdn", "cqn", "pid", "comm"}, sheetsOf(rdmanl.SRQs, srqSheet), nil},
+}
+
+// namesUpTo returns the names of an enumeration.
+func namesUpTo[T ~uint8 | ~uint32](last T) (all []string) {
+	for i := T(0); i <= last; i++ {
+		all = append(all, fmt.Sprint(i))
+	}
+	return all
 }
 
 // sheetsOf lists objects and describes them.
@@ -170,6 +180,11 @@ func (k *resourceKind) parseFilters(words []string) (filters, error) {
 			return nil, cli.Usagef("%s needs a value", words[0])
 		}
 		f[words[0]] = strings.Split(words[1], ",")
+		for _, v := range f["state"] {
+			if !slices.ContainsFunc(k.states, func(s string) bool { return strings.EqualFold(s, v) }) {
+				return nil, cli.Usagef("%q is no state: %s", v, strings.Join(k.states, ", "))
+			}
+		}
 	}
 	return f, nil
 }

@@ -189,6 +189,7 @@ func watchCounters(ctx context.Context, f *flags, words []string) error {
 		return err
 	}
 	then := time.Now()
+	defer cli.Waits("nothing grows")()
 	tick := time.NewTicker(f.interval)
 	defer tick.Stop()
 	for n := 0; f.count == 0 || n < f.count; n++ {

@@ -47,6 +47,7 @@ no setting. It needs about 20 MiB of locked memory, or tests less with less.`,
 				return nil
 			}),
 			cli.Opt(0, "seed", "N", "repeat the random choices of the run with this seed", cli.Bits(&o.Seed, 64)),
+			cli.Color(),
 			cli.Flag(0, "json", "print the report as JSON, for an issue; it has no GUIDs, addresses or host names, but random numbers in their place", &json),
 		},
 		Notes: groups + `
@@ -79,52 +80,32 @@ wrong usage.`,
 func (o *Options) run(json bool) error {
 	ctx, stop := cli.Interruptible()
 	defer stop()
-	line := progressLine()
-	o.Progress = line.show
+	var last time.Time
+	o.Progress = func(group, check string, done, planned int, unit string) {
+		if time.Since(last) < 100*time.Millisecond {
+			return
+		}
+		last = time.Now()
+		if planned > 0 {
+			check += fmt.Sprintf(", %d of %d %s", done, planned, unit)
+		}
+		cli.Live("%s: %s", group, check)
+	}
 	report, err := Run(ctx, *o)
-	line.clear()
+	cli.Quiet()
 	if err != nil {
 		return err
 	}
 	if json {
-		err = report.JSON(&cli.Stdout)
+		err = cli.JSON(report)
 	} else {
 		report.Text(&cli.Stdout)
 	}
 	if err == nil && report.Status != Passed && report.Status != Shortened {
 		err = cli.ErrReported
 	}
+	if err == cli.ErrReported && ctx.Err() != nil {
+		err = ctx.Err()
+	}
 	return err
-}
-
-// A progress shows the test's progress on stderr, in a line that is overwritten. It shows
-// nothing if stderr is not a terminal.
-type progress struct {
-	off   bool
-	shown time.Time
-	width int
-}
-
-func progressLine() *progress {
-	return &progress{off: !cli.Terminal(os.Stderr)}
-}
-
-// show replaces the line, at most ten times a second. It is called by one goroutine.
-func (p *progress) show(group, check string, done, planned int, unit string) {
-	if p.off || time.Since(p.shown) < 100*time.Millisecond {
-		return
-	}
-	p.shown = time.Now()
-	s := fmt.Sprintf("%s: %s", group, check)
-	if planned > 0 {
-		s += fmt.Sprintf(", %d of %d %s", done, planned, unit)
-	}
-	fmt.Fprintf(os.Stderr, "\r%-*s", p.width, s)
-	p.width = len(s)
-}
-
-func (p *progress) clear() {
-	if !p.off {
-		fmt.Fprintf(os.Stderr, "\r%*s\r", p.width, "")
-	}
 }

@@ -286,6 +286,10 @@ func (c *check) arms(typ verbs.QPType, solicited bool) error {
 	if err != nil {
 		return err
 	}
+	flags := verbs.SendSignaled
+	if solicited {
+		flags |= verbs.SendSolicited
+	}
 	until := c.share(3)
 	for i := range n {
 		if i >= 200 && time.Now().After(until) || c.over() {
@@ -300,17 +304,7 @@ func (c *check) arms(typ verbs.QPType, solicited bool) error {
 				return err
 			}
 		}
-		if err := p.receive(verbs.RecvWR{WRID: id, SGL: []verbs.SGE{p.b.mr.SGE(0, 64)}}); err != nil {
-			return err
-		}
-		wr := verbs.SendWR{WRID: id, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}
-		if solicited {
-			wr.Flags |= verbs.SendSolicited
-		}
-		if err := p.post(wr); err != nil {
-			return err
-		}
-		if _, err := c.one(p.a.send, id, verbs.WCSend, "message"); err != nil {
+		if err := c.exchangeOne(p, id, flags); err != nil {
 			return err
 		}
 		if late {
@@ -322,7 +316,7 @@ func (c *check) arms(typ verbs.QPType, solicited bool) error {
 				return err
 			}
 			// The CQ is armed for the next message.
-			if err := c.oneMore(p, id); err != nil {
+			if err := c.exchangeOne(p, id, verbs.SendSignaled); err != nil {
 				return err
 			}
 		}
@@ -337,16 +331,21 @@ func (c *check) arms(typ verbs.QPType, solicited bool) error {
 	return nil
 }
 
-// oneMore sends the message that the event is for.
-func (c *check) oneMore(p *pair, id uint64) error {
-	if err := p.receive(verbs.RecvWR{WRID: id, SGL: []verbs.SGE{p.b.mr.SGE(0, 64)}}); err != nil {
-		return err
-	}
-	if err := p.post(verbs.SendWR{WRID: id, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}); err != nil {
+// sendOne posts a message, and awaits its completion.
+func (c *check) sendOne(p *pair, id uint64, flags verbs.SendFlags) error {
+	if err := p.post(verbs.SendWR{WRID: id, Opcode: verbs.OpSend, Flags: flags, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}); err != nil {
 		return err
 	}
 	_, err := c.one(p.a.send, id, verbs.WCSend, "message")
 	return err
+}
+
+// exchangeOne posts a receive and a message for it, and awaits the message's completion.
+func (c *check) exchangeOne(p *pair, id uint64, flags verbs.SendFlags) error {
+	if err := p.receive(verbs.RecvWR{WRID: id, SGL: []verbs.SGE{p.b.mr.SGE(0, 8)}}); err != nil {
+		return err
+	}
+	return c.sendOne(p, id, flags)
 }
 
 // event waits for a channel's event, which must be the CQ's.

@@ -426,11 +426,7 @@ func efaFull(c *check) error {
 			return err
 		}
 		for sent := sends; sent < recvs; sent++ {
-			message.WRID = uint64(sent)
-			if err := p.post(message); err != nil {
-				return err
-			}
-			if _, err := c.one(p.a.send, message.WRID, verbs.WCSend, "message"); err != nil {
+			if err := c.sendOne(p, uint64(sent), verbs.SendSignaled); err != nil {
 				return err
 			}
 		}

@@ -78,16 +78,11 @@ func efaSyndromes(r *run) {
 					return err
 				}
 			}
-			if err := p.receive(verbs.RecvWR{WRID: 5, SGL: []verbs.SGE{p.b.mr.SGE(0, 8)}}); err != nil {
+			c.at("%v, after the reset", p)
+			if err := c.exchangeOne(p, 5, verbs.SendSignaled); err != nil {
 				return err
 			}
-			if err := p.post(verbs.SendWR{WRID: 4, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}); err != nil {
-				return err
-			}
-			if _, err := c.one(p.a.send, 4, verbs.WCSend, "message after the reset,"); err != nil {
-				return err
-			}
-			_, err = c.one(p.b.recv, 5, verbs.WCRecv, "receive after the reset,")
+			_, err = c.one(p.b.recv, 5, verbs.WCRecv, "receive")
 			return err
 		})
 	}

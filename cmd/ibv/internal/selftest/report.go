@@ -1,10 +1,11 @@
 package selftest
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 )
 
 // A Status is the outcome of a group, or of the whole run.
@@ -124,20 +125,13 @@ func (r *Report) conclude() {
 	}
 }
 
-// JSON writes the report as JSON, for programs and for an issue.
-func (r *Report) JSON(w io.Writer) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	e.SetEscapeHTML(false)
-	return e.Encode(r)
-}
-
 // Text writes the report as text: a table, and then each failure.
 func (r *Report) Text(w io.Writer) {
-	fmt.Fprintf(w, "goverbs %s on %s, Linux %s, %s\n\n", r.Version, strings.Join(r.Devices, " and "), r.Kernel, r.Between)
+	c := cli.PaletteOf(w)
+	fmt.Fprintf(w, "goverbs %s on %s, Linux %s, %s\n\n", r.Version, c.Name(strings.Join(r.Devices, " and ")), r.Kernel, r.Between)
 	fmt.Fprintf(w, "%-12s %-10s %8s  %s\n", "group", "status", "seconds", "what")
 	for _, g := range r.Groups {
-		fmt.Fprintf(w, "%-12s %-10s %8.1f  %s\n", g.Name, g.Status, g.Seconds, g.what())
+		fmt.Fprintf(w, "%-12s %s %8.1f  %s\n", g.Name, g.Status.paint(c, 10), g.Seconds, g.what())
 	}
 	for _, g := range r.Groups {
 		if len(g.NotThere) > 0 {
@@ -147,10 +141,24 @@ func (r *Report) Text(w io.Writer) {
 	for _, g := range r.Groups {
 		for i := range g.Failures {
 			f := &g.Failures[i]
-			fmt.Fprintf(w, "\nFAILED %s: %s\n  %s\n", f.Group, f.Check, strings.ReplaceAll(f.Error(), "\n", "\n  "))
+			fmt.Fprintf(w, "\n%s %s: %s\n  %s\n", c.Bad("FAILED"), f.Group, f.Check, strings.ReplaceAll(f.Error(), "\n", "\n  "))
 		}
 	}
-	fmt.Fprintf(w, "\n%s in %.0f seconds\n", r.Status, r.Seconds)
+	fmt.Fprintf(w, "\n%s in %.0f seconds\n", r.Status.paint(c, 0), r.Seconds)
+}
+
+// paint returns the status in its colour, in a column of this width.
+func (s Status) paint(c cli.Palette, width int) string {
+	text := fmt.Sprintf("%-*s", width, s)
+	switch s {
+	case Passed:
+		return c.Good(text)
+	case Failed:
+		return c.Bad(text)
+	case NotThere:
+		return c.Dim(text)
+	}
+	return c.Note(text)
 }
 
 func (g *Group) what() string {

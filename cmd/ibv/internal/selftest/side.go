@@ -37,7 +37,7 @@ func openSide(name string, port, gid, number int) (*side, error) {
 	s := &side{dev: dev}
 	if err := s.choose(port, gid, number); err != nil {
 		dev.Close() // the first error counts
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, fmt.Errorf("%s: %w", dev.Info().Name(), err)
 	}
 	return s, nil
 }

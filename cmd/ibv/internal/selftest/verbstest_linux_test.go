@@ -31,3 +31,13 @@ func TestVerbstest(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenSide: an error names the device, also if it wasn't named.
+func TestOpenSide(t *testing.T) {
+	verbstest.New(t)
+	for _, name := range []string{"", "vt0"} {
+		if _, err := openSide(name, 2, -1, 0); err == nil || err.Error() != "vt0: port 2 isn't active, or isn't there" {
+			t.Errorf("device %q: %v", name, err)
+		}
+	}
+}

@@ -151,10 +151,7 @@ func outOfOrder(c *check) error {
 		}
 		for i := range depth {
 			from := []*pair{p, second}[(i+round)%2]
-			if err := from.post(verbs.SendWR{WRID: uint64(i), Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}); err != nil {
-				return err
-			}
-			if _, err := c.one(p.a.send, uint64(i), verbs.WCSend, "message"); err != nil {
+			if err := c.sendOne(from, uint64(i), verbs.SendSignaled); err != nil {
 				return err
 			}
 		}
@@ -206,10 +203,7 @@ func full(c *check) error {
 				return err
 			}
 			for id := range uint64(took) {
-				if err := p.post(verbs.SendWR{WRID: id, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}); err != nil {
-					return err
-				}
-				if _, err := c.one(p.a.send, id, verbs.WCSend, "message"); err != nil {
+				if err := c.sendOne(p, id, verbs.SendSignaled); err != nil {
 					return err
 				}
 				if _, err := c.one(p.b.recv, id, verbs.WCRecv, "receive"); err != nil {
@@ -264,13 +258,7 @@ func flushAndReuse(c *check) error {
 		open := round % 9
 		c.at("%v, flushed for the %dth time, with %d receives", p, round+1, open)
 		// One message, so that the rings are at another offset each time.
-		if err := p.receive(verbs.RecvWR{WRID: 99, SGL: []verbs.SGE{p.b.mr.SGE(0, 8)}}); err != nil {
-			return err
-		}
-		if err := p.post(verbs.SendWR{WRID: 98, Opcode: verbs.OpSend, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.a.mr.SGE(0, 8)}}); err != nil {
-			return err
-		}
-		if _, err := c.one(p.a.send, 98, verbs.WCSend, "message"); err != nil {
+		if err := c.exchangeOne(p, 99, verbs.SendSignaled); err != nil {
 			return err
 		}
 		if _, err := c.one(p.b.recv, 99, verbs.WCRecv, "receive"); err != nil {

@@ -38,6 +38,7 @@ func (o *rcopyOptions) command() *cli.Command {
 which writes the files that clients name, anywhere: run it in a container or as a
 user that may write nothing else. The other side may be rdma-core's rcopy.`,
 		Options: []cli.Option{
+			cli.JSONOption(),
 			cli.Opt('b', "", "ADDR", "server: address to listen on (default all)", cli.Text(&o.bind)),
 			cli.Opt('p', "", "PORT", "port in the RDMA TCP port space (default 7427)", cli.Text(&o.port)),
 		},
@@ -50,8 +51,10 @@ IPv6 address in brackets.`,
 				return err
 			}
 			if o.file == "" {
+				defer cli.Waits("listening on port %s", o.port)()
 				return o.serve()
 			}
+			defer cli.Waits("copying %s to %s", o.file, o.host)()
 			return o.copy()
 		},
 	}
@@ -153,7 +156,7 @@ func (o *rcopyOptions) copy() error {
 	}
 	size := binary.NativeEndian.AppendUint64(nil, uint64(info.Size()))
 	start := time.Now()
-	if err := request(c, rcopyHeader{Command: rcopyWrite}, size, io.LimitReader(f, info.Size())); err != nil {
+	if err := request(c, rcopyHeader{Command: rcopyWrite}, size, &io.LimitedReader{R: f, N: info.Size()}); err != nil {
 		return fmt.Errorf("copying to %s: %w", o.to, err)
 	}
 	took := time.Since(start)
@@ -161,6 +164,7 @@ func (o *rcopyOptions) copy() error {
 		return fmt.Errorf("closing %s on the server: %w", o.to, err)
 	}
 	cli.Printf("%d bytes in %.2f seconds = %.2f Gb/sec\n", info.Size(), took.Seconds(), float64(info.Size())*8/float64(took.Nanoseconds()))
+	cli.Put("bytes", info.Size(), "seconds", took.Seconds(), "bits_per_second", float64(info.Size())*8/took.Seconds())
 	// This process ends now. Close must send the end of the stream before.
 	if err := c.(*rsocket.Conn).SetLinger(1); err != nil {
 		return err
@@ -169,13 +173,16 @@ func (o *rcopyOptions) copy() error {
 }
 
 // request sends a message and the data that follows it, and returns the server's answer.
-func request(c net.Conn, h rcopyHeader, data []byte, then io.Reader) error {
+func request(c net.Conn, h rcopyHeader, data []byte, then *io.LimitedReader) error {
 	if _, err := c.Write(h.message(data)); err != nil {
 		return err
 	}
 	if then != nil {
 		if _, err := io.Copy(c, then); err != nil {
 			return err
+		}
+		if then.N > 0 {
+			return fmt.Errorf("the file has become shorter, by %d bytes", then.N)
 		}
 	}
 	answer, err := readRcopyHeader(c)
@@ -257,7 +264,7 @@ func serveRcopy(c net.Conn, h rcopyHeader) (err error) {
 				failed = syscall.EBUSY
 				break
 			}
-			f, failed = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, fs.FileMode(h.Data).Perm())
+			f, failed = os.OpenFile(path, os.O_RDWR|os.O_CREATE, fs.FileMode(h.Data).Perm())
 			cli.Printf("%s, from %v\n", stranger.Text(path), c.RemoteAddr())
 		case rcopyWrite:
 			failed, err = receiveFile(c, h, f)
@@ -317,6 +324,12 @@ func receiveFile(c net.Conn, h rcopyHeader, f *os.File) (failed, err error) {
 		return syscall.EFBIG, nil
 	}
 	n, failed := io.CopyN(f, patientReader{c}, int64(size))
+	// What was there before ends only now: a client of this host may copy the file to itself.
+	if at, unable := f.Seek(0, io.SeekCurrent); unable == nil {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			failed = errors.Join(failed, f.Truncate(at))
+		}
+	}
 	var lost *net.OpError
 	if errors.As(failed, &lost) || errors.Is(failed, io.EOF) {
 		return nil, fmt.Errorf("after %d of %d bytes: %w", n, size, failed)

@@ -2,6 +2,7 @@ package sockets
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -9,17 +10,54 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
-	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger/strangertest"
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/rdmatest/strangertest"
 	"github.com/goverbs/goverbs/rsocket"
 	"github.com/goverbs/goverbs/verbs"
 	"github.com/goverbs/goverbs/verbstest"
 )
+
+// TestRcopyOver: a copy replaces the file that is there. A file that a client of the server's host copies to itself, as
+// it does when it names no destination, remains.
+func TestRcopyOver(t *testing.T) {
+	verbstest.New(t)
+	l := rdmatest.Must(rsocket.Listen("tcp", strangertest.Here+":0"))(t)
+	served := make(chan error)
+	go func() { served <- serveRcopies(l) }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	rdmatest.Check(t, err)
+	dir := t.TempDir()
+	file, old := filepath.Join(dir, "file"), filepath.Join(dir, "old")
+	content := rdmatest.Pattern(300_000, 1)
+	rdmatest.Check(t, os.WriteFile(file, content, 0o600))
+	rdmatest.Check(t, os.WriteFile(old, rdmatest.Pattern(400_000, 2), 0o600))
+	for _, to := range []string{"", ":" + file, ":" + old} {
+		o := &rcopyOptions{port: port}
+		rdmatest.Check(t, o.finish([]string{file, strangertest.Here + to}))
+		rdmatest.Check(t, o.copy())
+		for _, name := range []string{file, o.to} {
+			if got := rdmatest.Must(os.ReadFile(name))(t); !bytes.Equal(got, content) {
+				t.Errorf("after a copy to %s, %s has %d bytes", o.to, name, len(got))
+			}
+		}
+	}
+	c := rdmatest.Must(rsocket.Dial("tcp", l.Addr().String()))(t)
+	rdmatest.Check(t, request(c, rcopyHeader{Command: rcopyOpen}, append([]byte(old), 0), nil))
+	size := binary.NativeEndian.AppendUint64(nil, 10)
+	if err := request(c, rcopyHeader{Command: rcopyWrite}, size, &io.LimitedReader{R: strings.NewReader("short"), N: 10}); err == nil || !strings.Contains(err.Error(), "shorter, by 5 bytes") {
+		t.Errorf("a file that has become shorter: %v", err)
+	}
+	rdmatest.Check(t, c.Close())
+	rdmatest.Check(t, l.Close())
+	<-served
+}
 
 // TestStreamRounds: whatever clients of ibv rstream and riostream do, the server ends, and leaves no object open. The
 // next server serves its client.

@@ -56,6 +56,7 @@ func (o *streamOptions) options() []cli.Option {
 		cli.Opt('I', "", "ROUNDS", "how often both (default 1)\nWithout -S SIZE, -C and -I, the latency and the throughput of several sizes are measured.",
 			custom(cli.Int(&o.rounds, 1, math.MaxInt32))),
 		cli.Opt('B', "", "SIZE", "bytes of the send and of the receive buffer (default 524288)", cli.Int(&o.buffer, 1, 1<<28)),
+		cli.JSONOption(),
 		cli.Opt('i', "", "SIZE", "bytes that are copied into a work request (default 64)", cli.Int(&o.inline, 0, 1<<16)),
 	}
 }
@@ -146,8 +147,9 @@ func (o *streamOptions) sockets() rsocket.Options {
 // run measures on the connection of the command line. If no test is selected, it also measures on a second
 // connection.
 func (o *streamOptions) run(on func(net.Conn) measurer) error {
-	connect := o.dial
+	connect, waits := o.dial, "measuring, with "+o.server
 	if o.server == "" {
+		waits = "waiting for a client on port " + o.port
 		l, err := o.listen()
 		if err != nil {
 			return err
@@ -155,6 +157,7 @@ func (o *streamOptions) run(on func(net.Conn) measurer) error {
 		defer l.Close()
 		connect = l.Accept
 	}
+	defer cli.Waits("%s", waits)()
 	cli.Printf("%-10s%-8s%-8s%-8s%-8s%8s %10s%13s\n", "name", "bytes", "xfers", "iters", "total", "time", "Gb/sec", "usec/xfer")
 	if o.custom {
 		return o.stream(connect, on, []streamTest{{"custom", o.size, o.count, o.rounds}})
@@ -348,6 +351,13 @@ func (t *streamTest) show(took time.Duration) {
 	bytes := int64(t.rounds) * int64(t.count) * int64(t.size) * 2
 	cli.Printf("%-10s%-8s%-8s%-8s%-8s%8.2fs%10.2f%11.2f\n", t.name, sizeText(int64(t.size)), countText(t.count), countText(t.rounds), sizeText(bytes),
 		took.Seconds(), float64(bytes)*8/float64(took.Nanoseconds()), float64(took.Nanoseconds())/1000/float64(t.rounds)/float64(2*t.count))
+	put(t.name, t.size, 2*t.rounds*t.count, took)
+}
+
+// put puts a test's result into the JSON.
+func put(name string, size, transfers int, took time.Duration) {
+	cli.Put("name", name, "bytes", size, "transfers", transfers, "seconds", took.Seconds(),
+		"bits_per_second", float64(size)*float64(transfers)*8/took.Seconds(), "seconds_per_transfer", took.Seconds()/float64(max(transfers, 1)))
 }
 
 // sizeText returns a size as rstream prints it: 1.5k.

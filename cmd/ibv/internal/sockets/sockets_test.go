@@ -223,10 +223,10 @@ func TestServeRcopy(t *testing.T) {
 	for _, step := range []struct {
 		h    rcopyHeader
 		data []byte
-		then io.Reader
+		then *io.LimitedReader
 	}{
 		{rcopyHeader{Command: rcopyOpen, Data: 0o640}, []byte(path + "\x00"), nil},
-		{rcopyHeader{Command: rcopyWrite}, size, strings.NewReader("bytes")},
+		{rcopyHeader{Command: rcopyWrite}, size, &io.LimitedReader{R: strings.NewReader("bytes"), N: 5}},
 		{rcopyHeader{Command: rcopyClose}, nil, nil},
 	} {
 		if err := request(client, step.h, step.data, step.then); err != nil {
@@ -305,10 +305,10 @@ func TestRcopyStrangers(t *testing.T) {
 			for _, step := range []struct {
 				h    rcopyHeader
 				data []byte
-				then io.Reader
+				then *io.LimitedReader
 			}{
 				{rcopyHeader{Command: rcopyOpen, Data: 0o640}, []byte(path + "\x00"), nil},
-				{rcopyHeader{Command: rcopyWrite}, size, strings.NewReader(text)},
+				{rcopyHeader{Command: rcopyWrite}, size, &io.LimitedReader{R: strings.NewReader(text), N: int64(len(text))}},
 				{rcopyHeader{Command: rcopyClose}, nil, nil},
 			} {
 				if err := request(c, step.h, step.data, step.then); err != nil {

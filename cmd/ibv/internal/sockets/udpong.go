@@ -90,6 +90,7 @@ bytes before it (24 with IPv6), isn't larger than the MTU.`,
 			cli.Opt('C', "", "COUNT", "messages (default 1000)", custom(cli.Int(&o.count, 1, math.MaxInt32))),
 			cli.Opt('S', "", "SIZE", "bytes in a message (default 1000, at least 16)\nWithout -C and -S, the latency and the throughput of several sizes that fit the MTU are measured.",
 				custom(cli.Int(&o.size, udpongControl, dgram.MaxMessage))),
+			cli.JSONOption(),
 			cli.Opt('B', "", "SIZE", "ignored: the buffers have room for 256 messages", cli.Int(&ignored, 1, 1<<28)),
 			cli.Opt('T', "", "OPTION", `blocking: wait asleep, and not with the processor busy
 async: the same
@@ -106,8 +107,10 @@ sockets: over UDP, without RDMA
 		}},
 		Run: func([]string) error {
 			if o.server == "" {
+				defer cli.Waits("listening on port %s", o.port)()
 				return o.serve()
 			}
+			defer cli.Waits("measuring, with %s", o.server)()
 			return o.measure()
 		},
 	}
@@ -359,5 +362,6 @@ func (c *udpongClient) test(name string, size, count int, echo bool) error {
 	bytes := int64(transfers) * int64(size)
 	cli.Printf("%-10s%-8s%-8s%-8s%8.2fs%10.2f%11.2f\n", name, sizeText(int64(size)), countText(transfers), sizeText(bytes),
 		took.Seconds(), float64(bytes)*8/float64(took.Nanoseconds()), float64(took.Nanoseconds())/1000/float64(max(transfers, 1)))
+	put(name, size, transfers, took)
 	return nil
 }

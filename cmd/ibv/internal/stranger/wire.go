@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// A Wire exchanges messages with a peer: JSON, one a line. One goroutine at a time may use it.
+// A Wire exchanges messages with a peer: JSON, one a line. One goroutine at a time may call Tell, and
+// one Hear.
 type Wire struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -65,6 +66,18 @@ func (w *Wire) Hear(message any, limit time.Duration) error {
 	}
 	clean(reflect.ValueOf(message))
 	return nil
+}
+
+// First returns the first byte of the next message, which comes within the limit.
+func (w *Wire) First(limit time.Duration) (byte, error) {
+	if err := w.conn.SetReadDeadline(end(limit)); err != nil {
+		return 0, err
+	}
+	b, err := w.in.Peek(1)
+	if err != nil {
+		return 0, err
+	}
+	return b[0], nil
 }
 
 // Close closes the connection.
