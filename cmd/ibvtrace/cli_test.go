@@ -16,11 +16,14 @@ import (
 // commandFlags are the flags of each subcommand, as people type them, and under "" those of
 // tracing.
 var commandFlags = map[string][]string{
-	"": strings.Fields(`--chrome --color --data --json --no-filter --raw --stop
+	"": strings.Fields(`--all --cgroup --chrome --color --data --how --inject --json --no-filter --no-time --raw
 		-C -S -T -c -e -f -h -o -p -r -s -t -tt -ttt -v -y`),
-	"report":  strings.Fields("--chrome --color --json --raw -C -S -T -c -e -h -o -r -s -t -tt -ttt -v -y"),
+	"report":  strings.Fields("--chrome --color --json --no-time --raw -C -S -T -c -e -h -o -r -s -t -tt -ttt -v -y"),
 	"figure":  strings.Fields("--title -e -h -o"),
+	"diff":    strings.Fields("-e -h -o -v"),
 	"objects": strings.Fields("--json -h -o -p"),
+	"record":  strings.Fields("--all --cgroup --data --files --how --inject --keep --no-filter --on --size --socket -d -e -f -h -p"),
+	"dump":    strings.Fields("--socket -h -o"),
 }
 
 // TestFlags checks that every flag is accepted, that the help text and the manual page
@@ -31,7 +34,7 @@ func TestFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	man := strings.ReplaceAll(string(page), `\-`, "-")
-	helps := map[string]string{"": usage, "report": usage, "figure": figureUsage, "objects": objectsUsage}
+	helps := map[string]string{"": usage, "report": usage, "figure": figureUsage, "objects": objectsUsage, "record": recordUsage, "diff": diffUsage, "dump": dumpUsage}
 	for command, names := range commandFlags {
 		taken := []string{"-h"}
 		flagSets()[command].VisitAll(func(f *flag.Flag) {
@@ -85,6 +88,25 @@ func zshFlags(t *testing.T, command string) []string {
 	return out
 }
 
+// TestUnbundle: flags of one letter may be written together, as for strace.
+func TestUnbundle(t *testing.T) {
+	for line, want := range map[string]string{
+		"-fo FILE true -fo":        "-f -o FILE true -fo",
+		"-vyCs100 true":            "-v -y -C -s 100 true",
+		"-vv -s 7 -tt true":        "-v -v -s 7 -tt true",
+		"--json -oFILE -- -vv":     "--json -o FILE -- -vv",
+		"--how bpf -fp 1":          "--how bpf -f -p 1",
+		"-T=false -fz true":        "-T=false -fz true",
+		"-o -vv":                   "-o -vv",
+		"-e trace=cm -vh -p 4 - x": "-e trace=cm -v -h -p 4 - x",
+		"-fo":                      "-f -o",
+	} {
+		if got := strings.Join(unbundle(traceFlags(new(options)), strings.Fields(line)), " "); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+}
+
 // TestZshValues: zsh completes what bash does for flags with values.
 func TestZshValues(t *testing.T) {
 	script := zshCompletion()
@@ -99,7 +121,7 @@ func TestZshValues(t *testing.T) {
 func fishFlags(command string) []string {
 	when := "-n '__fish_seen_subcommand_from " + command + "'"
 	if command == "" {
-		when = "-n 'not __fish_seen_subcommand_from report figure objects completion'"
+		when = "-n 'not __fish_seen_subcommand_from report figure diff objects record dump completion'"
 	}
 	var out []string
 	for line := range strings.Lines(fishCompletion()) {
@@ -122,18 +144,19 @@ func TestBashCompletion(t *testing.T) {
 		t.Fatal(err)
 	}
 	for typed, want := range map[string]string{
-		"ibvtrace rep":          "report",
-		"ibvtrace --ch":         "--chrome",
-		"ibvtrace --color a":    "always auto",
-		"ibvtrace -S ma":        "max",
-		"ibvtrace -e create_c":  "create_comp_channel create_comp_cntr create_counters create_cq create_cq_ex",
-		"ibvtrace figure --t":   "--title",
-		"ibvtrace -":            strings.Join(commandFlags[""], " "),
-		"ibvtrace report -":     strings.Join(commandFlags["report"], " "),
-		"ibvtrace figure -":     strings.Join(commandFlags["figure"], " "),
-		"ibvtrace objects -":    strings.Join(commandFlags["objects"], " "),
-		"ibvtrace completion f": "fish",
-		"ibvtrace report tr":    "trace.json",
+		"ibvtrace rep":           "report",
+		"ibvtrace record --on f": "failed",
+		"ibvtrace --ch":          "--chrome",
+		"ibvtrace --color a":     "always auto",
+		"ibvtrace -S ma":         "max",
+		"ibvtrace -e create_c":   "create_comp_channel create_comp_cntr create_counters create_cq create_cq_ex",
+		"ibvtrace figure --t":    "--title",
+		"ibvtrace -":             strings.Join(commandFlags[""], " "),
+		"ibvtrace report -":      strings.Join(commandFlags["report"], " "),
+		"ibvtrace figure -":      strings.Join(commandFlags["figure"], " "),
+		"ibvtrace objects -":     strings.Join(commandFlags["objects"], " "),
+		"ibvtrace completion f":  "fish",
+		"ibvtrace report tr":     "trace.json",
 	} {
 		words := strings.Fields(typed)
 		complete := exec.Command("bash", "-c", `. "$1"; shift; COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)); _ibvtrace; printf '%s\n' "${COMPREPLY[@]}"`)

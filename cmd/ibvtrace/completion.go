@@ -41,12 +41,15 @@ func flagSets() map[string]*flag.FlagSet {
 		"":        traceFlags(new(options)),
 		"report":  viewFlags("ibvtrace report", new(options)),
 		"figure":  figureFlags(new(figureOptions)),
+		"diff":    diffFlags(new(diffOptions)),
 		"objects": objectsFlags(new(objectsOptions)),
+		"record":  recordFlags(new(recordOptions)),
+		"dump":    dumpFlags(new(dumpOptions)),
 	}
 }
 
 // commandNames are the subcommands, in the order of the help text.
-var commandNames = []string{"report", "figure", "objects", "completion"}
+var commandNames = []string{"report", "figure", "diff", "objects", "record", "dump", "completion"}
 
 // dashes returns a flag with its dashes: -o, --json. -tt and -ttt are strace's.
 func dashes(name string) string {
@@ -69,13 +72,19 @@ func valuesOf(name string) []string {
 		return filter.Words()
 	case "S":
 		return summary.Orders
+	case "how":
+		return ways
+	case "on":
+		return alarmWords()
 	case "color":
 		return []string{"auto", "always", "never"}
 	}
 	return nil
 }
 
-func isFile(name string) bool { return name == "o" || name == "chrome" }
+func isFile(name string) bool {
+	return name == "o" || name == "d" || name == "chrome" || name == "cgroup" || name == "socket"
+}
 
 func bashCompletion() string {
 	var b strings.Builder
@@ -159,7 +168,7 @@ func zshCompletion() string {
 		}
 		b.WriteString("\t\t_arguments '-h[help]'")
 		specs(flagSets()[command])
-		if command != "objects" {
+		if command != "objects" && command != "dump" {
 			b.WriteString(" \\\n\t\t\t'*:trace:_files'")
 		}
 		b.WriteString("\n\t\t;;\n")

@@ -42,6 +42,15 @@ func needDevice(t *testing.T) {
 	}
 }
 
+// onDevice traces a program by ptrace, with /dev/null as an RDMA device.
+func onDevice(t *testing.T, args ...string) *traced {
+	p := ibvtrace(t)
+	all := append(append(asDevice(), bin.ibvtrace, "--how=ptrace", "--json", "-o", p.file), args...)
+	p.Cmd = exec.CommandContext(t.Context(), all[0], all[1:]...)
+	p.Stdout, p.Stderr = &p.out, &p.out
+	return p
+}
+
 // A posting is testdata/c/poster.c, a program that posts and polls with its own functions.
 type posting struct {
 	*exec.Cmd

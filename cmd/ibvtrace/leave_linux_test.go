@@ -160,7 +160,7 @@ func TestLetGoAtLimit(t *testing.T) {
 	tracee.SysProcAttr = as
 	pid, _ := tracee.start()
 	p := ibvtrace(t)
-	p.Cmd = exec.CommandContext(t.Context(), bin.ibvtrace, "-p", fmt.Sprint(pid))
+	p.Cmd = exec.CommandContext(t.Context(), bin.ibvtrace, "--how=ptrace", "-p", fmt.Sprint(pid))
 	p.Stdout, p.Stderr, p.SysProcAttr = &p.out, &p.out, as
 	if err := p.Start(); err != nil {
 		t.Fatal(err)

@@ -3,14 +3,19 @@
 //
 //	ibvtrace [OPTION...] [--] COMMAND [ARG...]
 //	ibvtrace [OPTION...] -p PID
+//	ibvtrace [OPTION...] --all
 //	ibvtrace report [OPTION...] FILE...
 //	ibvtrace figure [-o FILE] FILE...
+//	ibvtrace diff FILE FILE
 //	ibvtrace objects [-p PID]
+//	ibvtrace record [OPTION...] --all
+//	ibvtrace dump
 //
 // It works with any program, C or Go, static or dynamic, with all its threads and
-// children. A seccomp filter passes system calls that have nothing to do with RDMA. Posts
-// and polls happen in the program's own memory, and run at full speed unless -e selects
-// them (-e all, -e data).
+// children. Where the user may load BPF programs, these see the verbs in the kernel, and no
+// program stops. Elsewhere, verbs stop the program by ptrace, and a seccomp filter passes system
+// calls that have nothing to do with RDMA. Posts and polls happen in the program's own memory.
+// They run at full speed unless -e selects them (-e all, -e data), which takes ptrace.
 //
 // Ibvtrace -h shows the options with examples. The manual page ibvtrace.1 documents
 // everything. Package event documents the JSON that --json writes.
@@ -38,16 +43,16 @@
 // # Signals and status
 //
 // The program's input, output, signals and exit status pass through. Ibvtrace exits as the
-// program did: with its status, or by the same signal. Errors of ibvtrace itself, such as a
-// command that doesn't exist, give status 1. SIGTERM is forwarded to the program. SIGINT,
+// program did: with its status, or by the same signal. As with env(1), the status is 127 if the
+// command doesn't exist, and 126 if it can't be executed. Other errors of ibvtrace give status 1. SIGTERM is forwarded to the program. SIGINT,
 // SIGQUIT and SIGHUP are forwarded unless the terminal has already sent them to the
 // program. When the program has ended and its children are left, these signals end ibvtrace,
 // SIGINT when it is sent a second time. If ibvtrace ends or is killed, so are the processes of a
-// program that it has started: without a tracer, the filter would make every verb fail. With
-// --no-filter there is none, and they go on. A signal that was ignored at the start stays
+// program that it has started by ptrace: without a tracer, the filter would make every verb fail.
+// With BPF or --no-filter there is none, and they go on. A signal that was ignored at the start stays
 // ignored in the program only if it is SIGHUP, SIGINT or a job-control signal.
 //
-// Without CAP_SYS_ADMIN, ibvtrace must set no_new_privs to install the filter, so
+// Without BPF and CAP_SYS_ADMIN, ibvtrace must set no_new_privs to install the filter, so
 // set-user-ID programs run without the other user's rights.
 package main
 
@@ -57,7 +62,9 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/explain"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/inject"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracer"
+	"github.com/goverbs/goverbs/internal/tracing/event"
 	"github.com/goverbs/goverbs/internal/version"
 )
 
@@ -71,7 +78,10 @@ type command struct {
 var commands = []command{
 	{"report", reportUsage, report},
 	{"figure", figureUsage, drawFigure},
+	{"diff", diffUsage, diff},
 	{"objects", objectsUsage, listObjects},
+	{"record", recordUsage, record},
+	{"dump", dumpUsage, dump},
 	{"completion", completionUsage, completion},
 }
 
@@ -103,10 +113,16 @@ func leave(name, usage string, err error) {
 	switch {
 	case errors.Is(err, errHelp):
 		fmt.Print(usage)
+	case errors.Is(err, errDiffer):
+		os.Exit(1)
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		if isUsage(err) {
 			fmt.Fprintf(os.Stderr, "Try '%s -h' for more information.\n", name)
+		}
+		var notRun *tracer.NotRunError
+		if errors.As(err, &notRun) {
+			os.Exit(notRun.Status())
 		}
 		os.Exit(1)
 	}
@@ -131,17 +147,28 @@ func run(args []string) (tracer.Ending, error) {
 	if err != nil {
 		return tracer.Ending{}, err
 	}
-	end, err := tracer.Run(tracer.Options{
-		Command: o.args,
-		PIDs:    o.pids,
-		Data:    o.data || o.filter.Data(),
-		Raw:     o.text.Raw,
-		Stop:    o.stop,
-
-		NoFilter: o.plain,
-	}, explain.New(s))
+	end, err := o.trace(s)
 	if closed := s.Close(); err == nil {
 		err = closed
 	}
 	return end, err
+}
+
+// trace passes the events to a sink, with explanations.
+func (o *options) trace(sink event.Sink) (tracer.Ending, error) {
+	x := explain.New(sink)
+	x.Limits = tracer.Limits
+	return tracer.Run(tracer.Options{
+		Command: o.args,
+		PIDs:    o.pids,
+		Data:    o.data || o.filter.Data() || inject.Polls(o.inject),
+		Raw:     o.text.Raw,
+		Inject:  o.inject,
+
+		NoFilter: o.plain,
+
+		How:    o.way(),
+		All:    o.all,
+		Cgroup: o.cgroup,
+	}, x)
 }

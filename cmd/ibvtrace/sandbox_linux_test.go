@@ -39,7 +39,7 @@ func TestSandboxed(t *testing.T) {
 	const verbs = 20
 	for _, when := range []string{"before", "between", "after"} {
 		for _, how := range []string{"kill", "errno", "trap", "notify", "none"} {
-			for _, option := range []string{"", "--stop", "--data", "-p"} {
+			for _, option := range []string{"", "--data", "-p"} {
 				t.Run(strings.Join([]string{when, how, option}, " "), func(t *testing.T) {
 					args := []string{program, when, how, fmt.Sprint(verbs)}
 					tracer := onDevice(t, append([]string{option, "--"}, args...)...)

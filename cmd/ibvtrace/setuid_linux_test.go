@@ -50,7 +50,7 @@ func TestSetuid(t *testing.T) {
 	for _, user := range users {
 		file := filepath.Join(dir, fmt.Sprint("trace", user))
 		var out, trouble bytes.Buffer
-		c := exec.CommandContext(t.Context(), filepath.Join(dir, "ibvtrace"), "-o", file, filepath.Join(dir, "verbs"), "all")
+		c := exec.CommandContext(t.Context(), filepath.Join(dir, "ibvtrace"), "--how=ptrace", "-o", file, filepath.Join(dir, "verbs"), "all")
 		c.Stdout, c.Stderr = &out, &trouble
 		if user != me {
 			c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
@@ -94,7 +94,7 @@ func TestSetuid(t *testing.T) {
 func TestAttachToTraced(t *testing.T) {
 	first := ibvtrace(t, "sh", "-c", "echo $$; read x; exit 5")
 	pid, _ := first.start()
-	out, err := exec.Command(bin.ibvtrace, "-p", fmt.Sprint(pid)).CombinedOutput()
+	out, err := exec.Command(bin.ibvtrace, "--how=ptrace", "-p", fmt.Sprint(pid)).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "is already being traced") {
 		t.Errorf("%v: %s", err, out)
 	}

@@ -83,7 +83,7 @@ type traced struct {
 func ibvtrace(t *testing.T, args ...string) *traced {
 	t.Helper()
 	p := &traced{t: t, file: filepath.Join(t.TempDir(), "trace")}
-	p.Cmd = exec.CommandContext(t.Context(), bin.ibvtrace, append([]string{"-o", p.file}, args...)...)
+	p.Cmd = exec.CommandContext(t.Context(), bin.ibvtrace, append([]string{"--how=ptrace", "-o", p.file}, args...)...)
 	p.Stdout, p.Stderr = &p.out, &p.out
 	p.WaitDelay = time.Minute
 	return p
@@ -481,9 +481,10 @@ func TestCommandLine(t *testing.T) {
 		{[]string{"-h"}, 0, "Usage: ibvtrace"},
 		{nil, 1, "no COMMAND given"},
 		{[]string{"-o", "/nosuch/file", "true"}, 1, "/nosuch/file"},
-		{[]string{"/nosuch"}, 1, "/nosuch"},
+		{[]string{"/nosuch"}, 127, "/nosuch"},
+		{[]string{"--how=ptrace", "nosuch"}, 127, "nosuch"},
 		{[]string{"--nosuch", "true"}, 1, "-nosuch"},
-		{[]string{"/etc/passwd"}, 1, "permission denied"},
+		{[]string{"/etc/passwd"}, 126, "permission denied"},
 	} {
 		out, err := exec.Command(bin.ibvtrace, test.args...).CombinedOutput()
 		status := 0

@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/chrome"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/likeness"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/summary"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 	"github.com/goverbs/goverbs/internal/tracing/event"
@@ -28,7 +29,14 @@ func (o *options) open(standard *os.File) (*show, error) {
 		s.sinks = append(s.sinks, event.NewWriter(out))
 	case !o.only:
 		o.text.Color = o.color == "always" || o.color == "auto" && isTerminal(out)
-		s.sinks = append(s.sinks, text.NewWriter(out, o.text))
+		if o.alike {
+			o.text.Clock, o.text.Durations = text.None, false
+		}
+		var lines event.Sink = text.NewWriter(out, o.text)
+		if o.alike {
+			lines = likeness.NewRenamer(lines)
+		}
+		s.sinks = append(s.sinks, lines)
 	}
 	if o.summary {
 		s.sinks = append(s.sinks, summary.New(out, o.order))

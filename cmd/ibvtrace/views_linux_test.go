@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,8 +26,8 @@ func TestReportIsLive(t *testing.T) {
 		dir := t.TempDir()
 		live, trace, read := filepath.Join(dir, "live"), filepath.Join(dir, "trace"), filepath.Join(dir, "read")
 		for _, command := range [][]string{
-			append(append([]string{"-o", live}, args...), built(t, "verbs"), "all"),
-			{"--json", "--raw", "-o", trace, built(t, "verbs"), "all"},
+			append(append([]string{"--how=ptrace", "-o", live}, args...), built(t, "verbs"), "all"),
+			{"--how=ptrace", "--json", "--raw", "-o", trace, built(t, "verbs"), "all"},
 			append(append([]string{"report", "-o", read}, args...), trace),
 		} {
 			if out, err := exec.Command(bin.ibvtrace, command...).CombinedOutput(); err != nil {
@@ -56,7 +57,7 @@ func TestReportIsLive(t *testing.T) {
 // TestFullDiskSpares: the program's exit status is unchanged if its trace cannot be written.
 func TestFullDiskSpares(t *testing.T) {
 	for _, args := range [][]string{{"-o", "/dev/full"}, {"--json", "-o", "/dev/full"}, {"-c", "-o", "/dev/full"}, {"--chrome", "/dev/full", "-o", os.DevNull}} {
-		command := exec.Command(bin.ibvtrace, append(args, "sh", "-c", built(t, "verbs")+" all >/dev/null; exit 7")...)
+		command := exec.Command(bin.ibvtrace, append(append([]string{"--how=ptrace"}, args...), "sh", "-c", built(t, "verbs")+" all >/dev/null; exit 7")...)
 		out, err := command.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 7 {
@@ -74,7 +75,7 @@ func TestReaderGone(t *testing.T) {
 	dir := t.TempDir()
 	trace, fifo := filepath.Join(dir, "trace"), filepath.Join(dir, "fifo")
 	program := []string{"sh", "-c", built(t, "verbs") + " signals >/dev/null; exit 7"}
-	if err := exec.Command(bin.ibvtrace, append([]string{"--json", "-o", trace}, program...)...).Run(); exitOf(err) != 7 {
+	if err := exec.Command(bin.ibvtrace, append([]string{"--how=ptrace", "--json", "-o", trace}, program...)...).Run(); exitOf(err) != 7 {
 		t.Fatal(err)
 	}
 	if err := unix.Mkfifo(fifo, 0o600); err != nil {
@@ -85,10 +86,10 @@ func TestReaderGone(t *testing.T) {
 		args   []string
 		status int
 	}{
-		{"/dev/stdout", append([]string{"-o", "/dev/stdout"}, program...), 7},
-		{"/dev/stdout", append([]string{"--json", "-o", "/dev/stdout"}, program...), 7},
-		{"/dev/stdout", append([]string{"--chrome", "/dev/stdout", "-o", os.DevNull}, program...), 7},
-		{fifo, append([]string{"-o", fifo}, program...), 7},
+		{"/dev/stdout", append([]string{"--how=ptrace", "-o", "/dev/stdout"}, program...), 7},
+		{"/dev/stdout", append([]string{"--how=ptrace", "--json", "-o", "/dev/stdout"}, program...), 7},
+		{"/dev/stdout", append([]string{"--how=ptrace", "--chrome", "/dev/stdout", "-o", os.DevNull}, program...), 7},
+		{fifo, append([]string{"--how=ptrace", "-o", fifo}, program...), 7},
 		{"/dev/stdout", []string{"report", "--json", "-o", "/dev/stdout", trace}, 0},
 		{"/dev/stdout", []string{"report", "--chrome", "/dev/stdout", "-o", os.DevNull, trace}, 0},
 		{fifo, []string{"report", "-o", fifo, trace}, 0},
@@ -154,5 +155,76 @@ func TestInterrupted(t *testing.T) {
 		if !strings.Contains(string(table), want) {
 			t.Errorf("no %q in the summary:\n%s", want, table)
 		}
+	}
+}
+
+// TestPipe: a command reads the trace, to its end. ^C does not end it, ibvtrace's status is the
+// program's, and a command that exits early does not disturb the program.
+func TestPipe(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "verbs")
+	program := []string{"sh", "-c", built(t, "verbs") + " all >/dev/null; exit 7"}
+	run := func(status int, args ...string) string {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), bin.ibvtrace, args...)
+		out, err := c.CombinedOutput()
+		if exitOf(err) != status {
+			t.Errorf("%q: %v %s", args, err, out)
+		}
+		return string(out)
+	}
+	if out := run(7, append([]string{"--how=ptrace", "-o", "|grep -c create_qp; cat >/dev/null"}, program...)...); out != "1\n" {
+		t.Errorf("the command says %q", out)
+	}
+	if out := run(7, append([]string{"--how=ptrace", "-o", "|exit 3"}, program...)...); out != "" {
+		t.Errorf("a command that reads nothing: %q", out)
+	}
+	run(7, append([]string{"--how=ptrace", "--json", "-o", "|cat >" + file}, program...)...)
+	if n := len(readEvents(t, file)); n < 6 {
+		t.Errorf("%d events", n)
+	}
+	if out := run(0, "report", "-e", "create_qp", "-o", "|cat; : .gz", file); strings.Count(out, "\n") != 1 {
+		t.Errorf("report: %q", out)
+	}
+
+	p := ibvtrace(t, "-c", "-o", "|cat >"+file, "sh", "-c", built(t, "verbs")+" all >/dev/null; echo $$; read x")
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // no terminal
+	_, next := p.start()
+	if err := unix.Kill(-p.Process.Pid, unix.SIGINT); err != nil { // to the command, too
+		t.Fatal(err)
+	}
+	next()
+	p.Wait()
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "ibv_create_qp") {
+		t.Errorf("after ^C: %v %q", err, text)
+	}
+}
+
+// TestAttachToGone: of several processes, one that has ended is named, and the others are traced.
+func TestAttachToGone(t *testing.T) {
+	gone := exec.Command("true")
+	if err := gone.Run(); err != nil {
+		t.Fatal(err)
+	}
+	tracee := &traced{Cmd: exec.CommandContext(t.Context(), "sh", "-c", "echo $$; read x"), t: t}
+	pid, _ := tracee.start()
+	for _, list := range []string{"%d,%d", "%[2]d %[1]d"} {
+		p := ibvtrace(t, "-p", fmt.Sprintf(list, gone.Process.Pid, pid))
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		p.awaitTraced(pid)
+		p.letGo()
+		if text, err := os.ReadFile(p.file); err != nil || !strings.Contains(string(text), fmt.Sprintf("--- there is no process %d ---", gone.Process.Pid)) {
+			t.Errorf("%v %q", err, text)
+		}
+	}
+	tracee.stdin.Close()
+	if err := tracee.Wait(); exitOf(err) != 1 {
+		t.Errorf("the program: %v", err)
+	}
+	out, err := exec.Command(bin.ibvtrace, "--how=ptrace", "-p", fmt.Sprintf("%d,%[1]d", gone.Process.Pid)).CombinedOutput()
+	if want := fmt.Sprintf("attach to %d: no such process\n", gone.Process.Pid); exitOf(err) != 1 || !strings.HasSuffix(string(out), want) {
+		t.Errorf("%v %q, want %q", err, out, want)
 	}
 }

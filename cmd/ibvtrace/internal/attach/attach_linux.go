@@ -36,23 +36,13 @@ type host interface {
 	Ended(tid int, ws unix.WaitStatus)
 }
 
-// Attach attaches to running processes with all their threads. They stop at every system
-// call: a seccomp filter could not be removed, and without a tracer it would make the
-// selected system calls fail.
-func (t *Attacher) Attach(pids []int) error {
-	for _, pid := range pids {
-		if err := t.attachProcess(pid); err != nil {
-			// Processes that were attached continue when this process ends.
-			return fmt.Errorf("attach to %d: %w", pid, err)
-		}
-	}
-	return nil
-}
-
-func (t *Attacher) attachProcess(pid int) error {
+// Attach attaches to a running process with all its threads. They stop at every system call: a seccomp
+// filter could not be removed, and without a tracer it would make the selected system calls fail.
+// The error is ESRCH if there is no such process.
+func (t *Attacher) Attach(pid int) error {
 	tids, err := ptrace.ThreadsOf(pid)
 	if err != nil {
-		return fmt.Errorf("no such process: %w", err)
+		return unix.ESRCH
 	}
 	var failed error
 	// Repeat until there are no new threads. The kernel attaches new threads of traced
@@ -91,7 +81,7 @@ func (t *Attacher) attachProcess(pid int) error {
 	}
 	p := t.Processes[pid]
 	p.All = true
-	t.openBefore(p)
+	t.OpenBefore(p)
 	return t.allStopped(p)
 }
 
@@ -145,8 +135,8 @@ func (t *Attacher) allStopped(p *tracee.Process) error {
 	return nil
 }
 
-// openBefore records the RDMA files that a process has open, and their objects.
-func (t *Attacher) openBefore(p *tracee.Process) {
+// OpenBefore records the RDMA files that a process has open, and their objects.
+func (t *Attacher) OpenBefore(p *tracee.Process) {
 	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.PID))
 	if err != nil {
 		return

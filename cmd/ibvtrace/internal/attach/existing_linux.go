@@ -28,16 +28,10 @@ const maxExisting = 16000
 // existing returns the objects of a file, as the kernel lists them on a duplicate of the
 // program's descriptor.
 func existing(f *tracee.File, pid, fd int) ([]tracee.ObjectKey, error) {
-	pidfd, err := unix.PidfdOpen(pid, 0)
+	uverbs, err := duplicate(pid, fd)
 	if err != nil {
-		return nil, os.NewSyscallError("pidfd_open", err)
+		return nil, err
 	}
-	defer unix.Close(pidfd)
-	own, err := unix.PidfdGetfd(pidfd, fd, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("pidfd_getfd", err)
-	}
-	uverbs := ioctl.NewFile(own)
 	defer uverbs.Close()
 	if f.Driver, err = driverOf(uverbs, f.Driver); err != nil {
 		return nil, err
@@ -62,6 +56,43 @@ func existing(f *tracee.File, pid, fd int) ([]tracee.ObjectKey, error) {
 		}
 	}
 	return out, nil
+}
+
+// duplicate returns a duplicate of a process's descriptor of a device.
+func duplicate(pid, fd int) (*ioctl.File, error) {
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(pidfd)
+	own, err := unix.PidfdGetfd(pidfd, fd, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_getfd", err)
+	}
+	return ioctl.NewFile(own), nil
+}
+
+// Limits asks the device of a process's descriptor for its limits, by their names in struct
+// ibv_device_attr. It returns none if the device or the process does not let it.
+func Limits(pid, fd int) map[string]uint64 {
+	uverbs, err := duplicate(pid, fd)
+	if err != nil {
+		return nil
+	}
+	defer uverbs.Close()
+	if _, err := driverOf(uverbs, uapi.RDMA_DRIVER_UNKNOWN); err != nil {
+		return nil
+	}
+	c := ioctl.NewWriteQueryDevice()
+	defer c.Release()
+	if err := c.Run(uverbs); err != nil {
+		return nil
+	}
+	r := c.Resp
+	return map[string]uint64{
+		"max_qp_wr": uint64(r.MaxQpWr), "max_sge": uint64(r.MaxSge), "max_cqe": uint64(r.MaxCqe),
+		"max_srq_wr": uint64(r.MaxSrqWr), "max_srq_sge": uint64(r.MaxSrqSge),
+	}
 }
 
 // maxDriver is more than the number of any driver.

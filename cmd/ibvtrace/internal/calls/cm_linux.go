@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
@@ -73,14 +72,14 @@ func (t *Decoder) enterCM(th *tracee.Thread, fd int, f *tracee.File, addr, n uin
 		c.Problem = fmt.Errorf("a command of %d bytes, want at least %d", n, cmHdrSize)
 		return c
 	}
-	if err := ptrace.ReadMemory(th.TID, addr, hdr[:]); err != nil {
+	if err := t.Memory(th)(addr, hdr[:]); err != nil {
 		c.Problem = fmt.Errorf("command at %#x: %w", addr, err)
 		return c
 	}
 	number := binary.NativeEndian.Uint32(hdr[:])
 	in, out := uint64(binary.NativeEndian.Uint16(hdr[4:])), uint64(binary.NativeEndian.Uint16(hdr[6:]))
 	body := make([]byte, min(n-cmHdrSize, in, maxCM))
-	if err := ptrace.ReadMemory(th.TID, addr+cmHdrSize, body); err != nil {
+	if err := t.Memory(th)(addr+cmHdrSize, body); err != nil {
 		c.Problem = fmt.Errorf("command at %#x: %w", addr+cmHdrSize, err)
 		return c
 	}
@@ -111,7 +110,7 @@ func (t *Decoder) enterCM(th *tracee.Thread, fd int, f *tracee.File, addr, n uin
 		}
 		if command.resp != nil && response != nil {
 			b := make([]byte, min(out, maxCM))
-			if err := ptrace.ReadMemory(th.TID, response.Num, b); err != nil {
+			if err := t.Memory(th)(response.Num, b); err != nil {
 				c.Results = []ioctl.NamedValue{{Name: "response", Value: ioctl.Value{Addr: response.Num, Err: err}}}
 			} else {
 				c.Results = t.cmFields(f, cmResponse(command.resp, b), b, command.resp)

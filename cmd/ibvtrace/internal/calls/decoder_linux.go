@@ -6,7 +6,7 @@ import (
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 )
 
-// A Decoder decodes system calls, both those that stop and those that were recorded.
+// A Decoder decodes system calls, both those that stop and those that were seen in the kernel.
 type Decoder struct {
 	*tracee.Set
 	stops stops
@@ -23,7 +23,6 @@ type stops interface {
 // verbs handles control verbs that stop, at their exit.
 type verbs interface {
 	Succeeded(th *tracee.Thread, c *tracee.Call) // a verb has succeeded
-	Returned(th *tracee.Thread, c *tracee.Call)  // an ioctl has returned, with or without an error; called last
 	Destroyed(pid int, user uint64)              // the object with this user_handle was destroyed
 }
 

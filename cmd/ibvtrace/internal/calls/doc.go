@@ -3,6 +3,6 @@
 // requests and completions that C and Go programs share.
 //
 // A system call is decoded in two steps. An Enter function makes a call from its arguments. The
-// call's Finish adds its results. Both work the same for a stopped thread and for a recorded
-// system call.
+// call's Finish adds its results. Both work the same for a stopped thread and for a call
+// that package kernel has seen.
 package calls

@@ -5,7 +5,6 @@ package calls
 import (
 	"encoding/binary"
 
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 	"github.com/goverbs/goverbs/ioctl"
 	"github.com/goverbs/goverbs/uapi"
@@ -37,7 +36,7 @@ func (t *Decoder) EnterRead(th *tracee.Thread, fd int, addr, n uint64) *tracee.C
 			return
 		}
 		b := make([]byte, min(uint64(c.Ret), n, maxEventBytes))
-		if err := ptrace.ReadMemory(th.TID, addr, b); err != nil {
+		if err := t.Memory(th)(addr, b); err != nil {
 			c.Results = []ioctl.NamedValue{{Name: "event", Value: ioctl.Value{Addr: addr, Err: err}}}
 			return
 		}

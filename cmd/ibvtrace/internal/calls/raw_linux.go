@@ -3,13 +3,12 @@
 package calls
 
 import (
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
 	"github.com/goverbs/goverbs/internal/tracing/event"
 	"github.com/goverbs/goverbs/ioctl"
 )
 
 // rawAttrs returns the attributes of an ioctl as passed to the kernel.
-func rawAttrs(tid int, v *ioctl.Call) []event.RawAttr {
+func rawAttrs(mem ioctl.Memory, v *ioctl.Call) []event.RawAttr {
 	var out []event.RawAttr
 	left := maxRaw
 	for i := range v.Attrs {
@@ -23,7 +22,7 @@ func rawAttrs(tid int, v *ioctl.Call) []event.RawAttr {
 		}
 		if n := int(a.Raw.Len); n > 8 && n <= left {
 			b := make([]byte, n)
-			if ptrace.ReadMemory(tid, a.Raw.Data, b) == nil {
+			if mem(a.Raw.Data, b) == nil {
 				r.Bytes = b
 				left -= n
 			}

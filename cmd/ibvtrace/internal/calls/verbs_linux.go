@@ -22,7 +22,7 @@ func (t *Decoder) EnterIoctl(th *tracee.Thread, fd int, addr uint64) *tracee.Cal
 	c.Verb, c.Problem = ioctl.Decode(addr, t.Memory(th))
 	t.readVerb(c)
 	if t.raw && c.Verb != nil {
-		c.Raw = rawAttrs(th.TID, c.Verb)
+		c.Raw = rawAttrs(t.Memory(th), c.Verb)
 	}
 	c.Finish = t.finishVerb
 	return c
@@ -51,9 +51,6 @@ func (t *Decoder) finishVerb(th *tracee.Thread, c *tracee.Call) {
 	if c.Verb == nil {
 		return
 	}
-	if !c.Verb.Written() && th.Replayed == nil {
-		defer t.verbs.Returned(th, c)
-	}
 	if c.Errno != 0 {
 		return
 	}
@@ -66,13 +63,17 @@ func (t *Decoder) finishVerb(th *tracee.Thread, c *tracee.Call) {
 		c.File.Driver = uapi.RdmaDriverId(c.Verb.Header.DriverId)
 	}
 	t.track(c)
+	t.newDescriptors(th, c)
 	if th.Replayed != nil {
 		return // the rest applies to a stopped thread only
 	}
-	t.newDescriptors(th, c)
 	t.stops.Watch(th, c.FD, c.File)
 	t.verbs.Succeeded(th, c)
 }
+
+// maxFDs bounds the descriptors that are known of a program that doesn't stop. It is what the
+// kernel allows by default.
+const maxFDs = 1 << 20
 
 // newDescriptors adds the event files that a verb has opened.
 func (t *Decoder) newDescriptors(th *tracee.Thread, c *tracee.Call) {
@@ -88,11 +89,15 @@ func (t *Decoder) newDescriptors(th *tracee.Thread, c *tracee.Call) {
 		case strings.Contains(c.Name, "devx") || strings.Contains(c.Verb.ObjectName(), "DEVX"):
 			kind, name = tracee.FileDevx, strings.ToLower(c.Verb.ObjectName())
 		}
-		if tracee.Identify(th.TID, fd).Kind == tracee.FileOther {
-			continue // no RDMA file
+		made := tracee.File{Kind: kind, Name: name, Device: c.File.Device, Driver: c.File.Driver, Parent: c.File}
+		switch {
+		case th.Replayed == nil:
+			if tracee.Identify(th.TID, fd).Kind != tracee.FileOther {
+				t.stops.Watch(th, fd, t.NewFile(th.Proc, fd, made))
+			}
+		case fd >= 0 && fd < maxFDs: // by now it may be another file
+			t.NewFile(th.Proc, fd, made)
 		}
-		f := t.NewFile(th.Proc, fd, tracee.File{Kind: kind, Name: name, Device: c.File.Device, Driver: c.File.Driver, Parent: c.File})
-		t.stops.Watch(th, fd, f)
 	}
 }
 

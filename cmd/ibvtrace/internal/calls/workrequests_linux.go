@@ -11,10 +11,12 @@ import (
 	"github.com/goverbs/goverbs/uapi"
 )
 
-// Sizes of structs that libibverbs and package verbs share.
+// Sizes of structs that libibverbs and package verbs share, and the offset of a completion's
+// status.
 const (
 	sgeBytes = 16
-	wcBytes  = 48
+	WCBytes  = 48
+	WCStatus = 8
 )
 
 // Limits for the elements that are shown of one call.
@@ -93,17 +95,20 @@ func Completion(id, status, opcode, vendor, length, imm, qpn, wcFlags uint64) []
 }
 
 // Completions adds the n completions at addr to the call's results.
-func Completions(th *tracee.Thread, c *tracee.Call, addr, n uint64) {
-	b := make([]byte, min(n, maxWCs)*wcBytes)
+func Completions(t *tracee.Set, th *tracee.Thread, c *tracee.Call, addr, n uint64) {
+	if t.Completed != nil {
+		t.Completed(th, c, addr, n)
+	}
+	b := make([]byte, min(n, maxWCs)*WCBytes)
 	if err := ptrace.ReadMemory(th.TID, addr, b); err != nil {
 		c.Results = append(c.Results, ioctl.NamedValue{Name: "wc", Value: ioctl.Value{Addr: addr, Err: err}})
 		return
 	}
 	var wcs []ioctl.Value
-	for ; len(b) > 0; b = b[wcBytes:] {
+	for ; len(b) > 0; b = b[WCBytes:] {
 		wcFlags := U32(b[36:])
 		imm := uint64(binary.BigEndian.Uint32(b[24:]))
-		f := Completion(U64(b), U32(b[8:]), U32(b[12:]), U32(b[16:]), U32(b[20:]), imm, U32(b[28:]), wcFlags)
+		f := Completion(U64(b), U32(b[WCStatus:]), U32(b[12:]), U32(b[16:]), U32(b[20:]), imm, U32(b[28:]), wcFlags)
 		if src := U32(b[32:]); wcFlags&wcGRH != 0 && src != 0 { // a datagram's
 			f = append(f, tracee.HexNumber("src_qp", src))
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 	"github.com/goverbs/goverbs/internal/tracing/event"
@@ -18,6 +19,7 @@ import (
 type Writer struct {
 	w       io.Writer
 	started bool
+	base    time.Time // that of which times count: a float64 has not the precision for those since 1970
 	names   map[thread]string
 	alive   map[event.Object]*life
 	flowEnds
@@ -79,7 +81,15 @@ func (w *Writer) Close() error {
 	return err
 }
 
-func micros(ns int64) float64 { return float64(ns) / 1000 }
+func micros(d time.Duration) float64 { return float64(d) / 1000 }
+
+// at returns a time in microseconds. Those of events that began before the first are positive, too.
+func (w *Writer) at(t time.Time) float64 {
+	if w.base.IsZero() {
+		w.base = t.Add(-time.Hour).Truncate(time.Hour)
+	}
+	return micros(t.Sub(w.base))
+}
 
 // Event writes the entries of an event.
 func (w *Writer) Event(e *event.Event) error {
@@ -98,9 +108,9 @@ func (w *Writer) Event(e *event.Event) error {
 			}
 		}
 	}
-	dur := micros(int64(e.Duration)) // 0 if not known
+	dur := micros(e.Duration) // 0 if not known
 	x := entry{
-		Name: e.Verb, Cat: string(e.Kind), Phase: "X", Time: micros(e.Time.UnixNano()), Dur: &dur,
+		Name: e.Verb, Cat: string(e.Kind), Phase: "X", Time: w.at(e.Time), Dur: &dur,
 		PID: e.PID, TID: e.TID, Args: w.args(e),
 	}
 	if e.Kind == event.Note || e.Kind == event.Exit {
@@ -141,7 +151,7 @@ func (w *Writer) args(e *event.Event) map[string]string {
 
 // lives writes spans for objects, and nested spans for the states of QPs.
 func (w *Writer) lives(e *event.Event) error {
-	end := micros(e.Time.Add(e.Duration).UnixNano())
+	end := w.at(e.Time.Add(e.Duration))
 	span := func(phase, name string, o event.Object) error {
 		id := fmt.Sprintf("%s %d#%d of file %d", o.Type, o.Handle, o.Gen, o.File)
 		return w.write(&entry{Name: name, Cat: o.Type, Phase: phase, Time: end, PID: e.PID, TID: e.TID, ID: id})

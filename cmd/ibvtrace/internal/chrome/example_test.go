@@ -25,6 +25,6 @@ func ExampleWriter() {
 	// Output:
 	// [
 	// {"name":"thread_name","ph":"M","ts":0,"pid":7,"tid":8,"args":{"name":"server"}},
-	// {"name":"ibv_alloc_pd","cat":"control","ph":"X","ts":1000000,"dur":84,"pid":7,"tid":8,"args":{"device":"rxe0"}}
+	// {"name":"ibv_alloc_pd","cat":"control","ph":"X","ts":3601000000,"dur":84,"pid":7,"tid":8,"args":{"device":"rxe0"}}
 	// ]
 }

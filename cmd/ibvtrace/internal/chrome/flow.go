@@ -83,7 +83,7 @@ func (w *Writer) sends(e *event.Event, q *end) error {
 			continue
 		}
 		q.sent++
-		x := entry{Name: "message", Cat: "message", Phase: "s", Time: micros(e.Time.UnixNano()), PID: e.PID, TID: e.TID, ID: fmt.Sprintf("%s, %d", q.id, q.sent)}
+		x := entry{Name: "message", Cat: "message", Phase: "s", Time: w.at(e.Time), PID: e.PID, TID: e.TID, ID: fmt.Sprintf("%s, %d", q.id, q.sent)}
 		if err := w.write(&x); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (w *Writer) receives(e *event.Event) error {
 			if from == nil {
 				continue
 			}
-			x := entry{Name: "message", Cat: "message", Phase: "f", Bind: "e", Time: micros(e.Time.UnixNano()), PID: e.PID, TID: e.TID, ID: fmt.Sprintf("%s, %d", from.id, q.got)}
+			x := entry{Name: "message", Cat: "message", Phase: "f", Bind: "e", Time: w.at(e.Time), PID: e.PID, TID: e.TID, ID: fmt.Sprintf("%s, %d", from.id, q.got)}
 			if err := w.write(&x); err != nil {
 				return err
 			}

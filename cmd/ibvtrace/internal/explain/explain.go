@@ -13,6 +13,10 @@ import (
 // An Explainer is a Sink that sets Rejects and Why in failed events, and passes all events on.
 // Its memory use is bounded by the number of existing objects.
 type Explainer struct {
+	// Limits asks the device of a process's descriptor for its limits, if the program has not asked.
+	// It may be nil.
+	Limits func(pid, fd int) map[string]uint64
+
 	next  event.Sink
 	files map[int]*file
 }
@@ -28,7 +32,8 @@ type file struct {
 	pid     int // the process that opened it
 	objects map[id]*object
 	limits  map[string]uint64 // results of query_device, by field
-	probed  bool              // rdma-core has probed for the ioctl
+	ask     func(pid, fd int) map[string]uint64
+	probed  bool // rdma-core has probed for the ioctl
 }
 
 type id struct {
@@ -41,22 +46,29 @@ type object struct {
 	uses    []id // objects that can't be destroyed before it
 	qpType  string
 	qpState uapi.IbQpState
-	known   bool // qpState is known
+	known   bool   // qpState is known
+	number  uint64 // of a QP
+	peer    string // of a connected QP, in words
+	posts   []post // the last ones to a QP
 }
 
 // Event explains the event if it failed, and passes it on.
 func (x *Explainer) Event(e *event.Event) error {
-	if status, _ := e.Broken(); status != "" && e.Why == "" {
-		e.Why = status + ": " + meaning(status)
+	if e.Why == "" {
+		e.Why = x.broken(e)
 	}
 	if e.File != 0 {
 		f := x.files[e.File]
 		if f == nil {
-			f = &file{pid: e.PID, objects: make(map[id]*object), limits: make(map[string]uint64)}
+			f = &file{pid: e.PID, objects: make(map[id]*object), limits: make(map[string]uint64), ask: x.Limits}
 			x.files[e.File] = f
 		}
-		if e.Failed() && e.Why == "" && (e.Kind == event.Control || e.Kind == event.CM) {
+		switch {
+		case !e.Failed() || e.Why != "":
+		case e.Kind == event.Control || e.Kind == event.CM:
 			f.explain(e)
+		case e.Kind == event.Async && e.Errno == "EAGAIN":
+			e.Why = event.NoError + "there is no event to be read"
 		}
 		f.follow(e)
 		if e.Kind == event.Close {
@@ -69,16 +81,6 @@ func (x *Explainer) Event(e *event.Event) error {
 	return x.next.Event(e)
 }
 
-// meaning explains a completion's status.
-func meaning(status string) string {
-	for _, v := range uapi.EnumIbvWcStatus.Values {
-		if uapi.EnumIbvWcStatus.Short(v.Value) == status {
-			return uapi.WCMeaning(uapi.IbWcStatus(v.Value))
-		}
-	}
-	return uapi.WCMeaning(uapi.IB_WC_GENERAL_ERR)
-}
-
 // follow tracks the objects and QP states that a verb changes.
 func (f *file) follow(e *event.Event) {
 	for _, o := range e.Created {
@@ -87,7 +89,7 @@ func (f *file) follow(e *event.Event) {
 			n.uses = handles(e.Args)
 		}
 		if o.Type == "qp" {
-			n.known = !o.Before
+			n.known, n.number = !o.Before, o.Num
 			if t := event.Find(e.Args, "type"); t != nil {
 				n.qpType = t.Str
 			} else if t := event.Find(e.Args, "qp_type"); t != nil {
@@ -105,10 +107,17 @@ func (f *file) follow(e *event.Event) {
 	switch strings.TrimPrefix(e.Verb, "ibv_") {
 	case "query_device", "query_device_ex":
 		f.learn(e.Out)
+	case "post_send", "post_recv", "wr_complete":
+		if q := f.qp(e.Args); q != nil {
+			q.posted(e)
+		}
 	case "modify_qp":
 		if q := f.qp(e.Args); q != nil {
 			if s := event.Find(e.Args, "qp_state"); s != nil {
 				q.qpState, q.known = stateNamed(s.Str)
+			}
+			if peer := peerOf(e.Args); peer != "" {
+				q.peer = peer
 			}
 		}
 	}
@@ -166,12 +175,13 @@ func (f *file) explain(e *event.Event) {
 
 // probe recognizes calls of rdma-core and goverbs that fail on purpose.
 func (f *file) probe(e *event.Event) (string, string) {
-	if e.Errno == "EPROTONOSUPPORT" && e.Object == "DEVICE" && e.Method == "0xfff" {
-		return "", "no error: this is how goverbs asks which driver a device has"
+	// EINVAL: it is another one.
+	if (e.Errno == "EPROTONOSUPPORT" || e.Errno == "EINVAL") && e.Object == "DEVICE" && e.Method == "0xfff" {
+		return "", event.NoError + "this is how goverbs asks which driver a device has"
 	}
 	if e.Errno == "ENOSPC" && strings.HasPrefix(e.Verb, "ibv_query_device") && !f.probed {
 		f.probed = true
-		return "", "no error: this is how rdma-core asks whether the kernel has the ioctl"
+		return "", event.NoError + "this is how rdma-core asks whether the kernel has the ioctl"
 	}
 	return "", ""
 }
@@ -280,13 +290,17 @@ var limitsOf = map[string]string{
 	"max_sge":      "max_srq_sge",
 }
 
-// limit compares arguments with the limits that the program has queried.
+// limit compares arguments with the limits that the program has queried, or that the device tells now.
 func (f *file) limit(e *event.Event) (string, string) {
 	if e.Errno != "EINVAL" && e.Errno != "ENOMEM" {
 		return "", ""
 	}
 	if !strings.Contains(e.Verb, "create_") && !strings.Contains(e.Verb, "resize_") && !strings.Contains(e.Verb, "modify_srq") {
 		return "", ""
+	}
+	if len(f.limits) == 0 && f.ask != nil {
+		maps.Copy(f.limits, f.ask(e.PID, e.FD))
+		f.ask = nil
 	}
 	return f.beyond(e.Args, "")
 }
@@ -359,8 +373,15 @@ var errnos = map[string]string{
 }
 
 func (f *file) byErrno(e *event.Event) (string, string) {
-	if e.Errno == "ENODATA" && strings.Contains(e.Verb, "query_gid") {
-		return "gid_index", "this entry of the GID table is empty"
+	switch {
+	case e.Errno == "ENODATA" && strings.Contains(e.Verb, "query_gid"):
+		return "", event.NoError + "this entry of the GID table is empty"
+	case e.Errno == "EACCES" && e.Kind == event.CM && e.PID != f.pid:
+		return "", "another process has opened this file, and the connection manager obeys only that"
+	case e.Errno == "EACCES" && (e.Verb == "rdma_bind_addr" || e.Verb == "rdma_resolve_addr"):
+		return "", "a port below 1024 takes CAP_NET_BIND_SERVICE"
+	case e.Errno == "ENOSPC" && strings.Contains(e.Verb, "alloc_pd"):
+		return "", "the device has no more protection domains, see max_pd in ibv_devinfo -v"
 	}
 	return "", errnos[e.Errno]
 }

@@ -73,7 +73,7 @@ func TestExplain(t *testing.T) {
 		{"ibv_reg_mr", "ENOMEM", nil, "length", "more memory than the process may lock, see ulimit -l (RLIMIT_MEMLOCK), or the kernel has no more"},
 		{"ibv_reg_mr", "EINVAL", []event.Field{field("access_flags", flags("REMOTE_WRITE"))}, "access_flags", "REMOTE_WRITE also needs LOCAL_WRITE"},
 		{"ibv_reg_mr", "EINVAL", []event.Field{field("start", number(0x1000)), field("hca_va", number(0x1001))}, "hca_va", "its offset in the page differs from start's"},
-		{"ibv_query_gid_ex", "ENODATA", nil, "gid_index", "this entry of the GID table is empty"},
+		{"ibv_query_gid_ex", "ENODATA", nil, "", "no error: this entry of the GID table is empty"},
 		{"ibv_open_xrcd", "EOPNOTSUPP", nil, "", "the device or its driver does not support this"},
 		{"ibv_query_device", "ENOSPC", nil, "", ""},
 		{"ibv_create_qp", "EDOM", nil, "", ""},
@@ -98,6 +98,43 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// TestAskedLimits: a device is asked for limits that the program has not queried, once.
+func TestAskedLimits(t *testing.T) {
+	var c collector
+	x, asked := New(&c), 0
+	x.Limits = func(pid, fd int) map[string]uint64 {
+		if asked++; pid != 9 || fd != 7 {
+			t.Errorf("process %d, descriptor %d", pid, fd)
+		}
+		return map[string]uint64{"max_cqe": 100}
+	}
+	for range 2 {
+		err := x.Event(&event.Event{Kind: event.Control, Verb: "ibv_create_cq", PID: 9, FD: 7, File: 1, Returned: true, Ret: -1, Errno: "EINVAL", Args: []event.Field{field("cqe", number(101))}})
+		if want := "the device's limit is 100 (max_cqe)"; err != nil || c.last.Rejects != "cqe" || c.last.Why != want || asked != 1 {
+			t.Errorf("%v, rejects %q: %q, want %q; asked %d times", err, c.last.Rejects, c.last.Why, want, asked)
+		}
+	}
+}
+
+// TestOpener: the connection manager refuses commands of processes that have not opened its file.
+func TestOpener(t *testing.T) {
+	for pid, want := range map[int]string{1: "not allowed for this user", 2: "another process has opened this file, and the connection manager obeys only that"} {
+		var c collector
+		x := New(&c)
+		for _, e := range []*event.Event{
+			{Kind: event.Open, Verb: "open", File: 1, PID: 1, Returned: true},
+			{Kind: event.CM, Verb: "rdma_create_id", File: 1, PID: pid, Returned: true, Errno: "EACCES"},
+		} {
+			if err := x.Event(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.last.Why != want {
+			t.Errorf("process %d: %q, want %q", pid, c.last.Why, want)
+		}
+	}
+}
+
 // TestForgets: a file is forgotten when it is closed, or when its process ends.
 func TestForgets(t *testing.T) {
 	for _, end := range []*event.Event{
@@ -117,41 +154,111 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-// TestProbe: goverbs calls a method that no kernel has, to find a device's driver.
+// TestProbe: goverbs calls a method that no kernel has, to find a device's driver. The kernel refuses it with one errno
+// if it is the driver's, and with another if it isn't.
 func TestProbe(t *testing.T) {
-	for method, want := range map[string]string{
-		"0xfff": "no error: this is how goverbs asks which driver a device has",
-		"0x7":   "this kernel does not have the verb",
+	const probe = "no error: this is how goverbs asks which driver a device has"
+	for _, test := range []struct{ method, errno, want string }{
+		{"0xfff", "EPROTONOSUPPORT", probe},
+		{"0xfff", "EINVAL", probe},
+		{"0x7", "EPROTONOSUPPORT", "this kernel does not have the verb"},
+		{"0x7", "EINVAL", ""},
 	} {
 		var c collector
-		e := &event.Event{Kind: event.Control, Verb: "ibv_device_method_" + method, Object: "DEVICE", Method: method, File: 1, Returned: true, Errno: "EPROTONOSUPPORT"}
+		e := &event.Event{Kind: event.Control, Verb: "ibv_device_method_" + test.method, Object: "DEVICE", Method: test.method, File: 1, Returned: true, Errno: test.errno}
 		if err := New(&c).Event(e); err != nil {
 			t.Fatal(err)
 		}
-		if c.last.Why != want {
-			t.Errorf("%s: %q, want %q", method, c.last.Why, want)
+		if c.last.Why != test.want {
+			t.Errorf("%s, %s: %q, want %q", test.method, test.errno, c.last.Why, test.want)
 		}
 	}
 }
 
-// TestCompletion: failed completions are explained.
+// TestCompletion: failed completions are explained, with the vendor's error, the operation, the QP
+// and its peer.
 func TestCompletion(t *testing.T) {
-	wc := func(status string) event.Value {
-		return event.Value{Form: event.Struct, Fields: []event.Field{field("status", word(status))}}
+	structure := func(f ...event.Field) event.Value { return event.Value{Form: event.Struct, Fields: f} }
+	list := func(v ...event.Value) event.Value { return event.Value{Form: event.List, Elems: v} }
+	wr := func(id uint64, op string) event.Value {
+		if op == "" {
+			return structure(field("wr_id", number(id)))
+		}
+		return structure(field("wr_id", number(id)), field("opcode", word(op)))
 	}
-	for status, want := range map[string]string{
-		"SUCCESS":           "",
-		"RNR_RETRY_EXC_ERR": "RNR_RETRY_EXC_ERR: the peer had no receive posted",
-		"99":                "99: unspecified failure",
+	const peer = "qp 3, whose peer is qpn 0x14 at ::ffff:192.168.77.1"
+	for _, test := range []struct {
+		driver, status string
+		vendor, id     uint64
+		want           string
+	}{
+		{"MLX5", "SUCCESS", 0, 1, ""},
+		{"MLX5", "RETRY_EXC_ERR", 0x81, 1, "RETRY_EXC_ERR: " + meaning("RETRY_EXC_ERR") + "; vendor error 0x81: no acknowledgement after all retries; RDMA_WRITE on " + peer},
+		{"MLX5", "WR_FLUSH_ERR", 0xf9, 2, "WR_FLUSH_ERR: " + meaning("WR_FLUSH_ERR") + "; vendor error 0xf9: flushed; RECV on " + peer},
+		{"MLX5", "LOC_PROT_ERR", 0x99, 3, "LOC_PROT_ERR: " + meaning("LOC_PROT_ERR") + "; " + peer}, // a send or a receive
+		{"RXE", "RNR_RETRY_EXC_ERR", 0, 7, "RNR_RETRY_EXC_ERR: the peer had no receive posted; " + peer},
+		{"EFA", "RNR_RETRY_EXC_ERR", 10, 7, "RNR_RETRY_EXC_ERR: the peer had no receive posted; vendor error 0xa: receiver not ready; " + peer},
+		{"", "99", 1, 7, "99: unspecified failure; " + peer},
 	} {
 		var c collector
-		e := &event.Event{Kind: event.Data, Verb: "ibv_poll_cq", File: 1, Returned: true, Ret: 2, Out: []event.Field{
-			field("wc", event.Value{Form: event.List, Elems: []event.Value{wc("SUCCESS"), wc(status)}})}}
-		if err := New(&c).Event(e); err != nil {
-			t.Fatal(err)
+		x := New(&c)
+		data := func(verb string, wrs ...event.Value) *event.Event {
+			return &event.Event{Kind: event.Data, Verb: verb, File: 1, Returned: true, Args: []event.Field{field("qp", handle("qp", 3)), field("wr", list(wrs...))}}
 		}
-		if c.last.Why != want {
-			t.Errorf("%s: %q, want %q", status, c.last.Why, want)
+		events := []*event.Event{
+			{Kind: event.Control, Verb: "ibv_create_qp", File: 1, Returned: true, Created: []event.Object{{Type: "qp", Handle: 3, Gen: 1, File: 1, Num: 0x13}}},
+			{Kind: event.Control, Verb: "ibv_modify_qp", File: 1, Returned: true, Args: []event.Field{
+				field("qp", handle("qp", 3)), field("qp_state", word("RTR")), field("dest_qp_num", number(0x14)),
+				field("dest", structure(field("dgid", word("::ffff:192.168.77.1"))))}},
 		}
+		for range 3 * maxPosts {
+			events = append(events, data("ibv_post_send", wr(99, "SEND")))
+		}
+		for _, e := range append(events,
+			data("ibv_post_send", wr(1, "RDMA_WRITE"), wr(3, "SEND")), data("ibv_post_recv", wr(2, ""), wr(3, "")),
+			&event.Event{Kind: event.Data, Verb: "ibv_poll_cq", Driver: test.driver, File: 1, Returned: true, Ret: 2, Out: []event.Field{
+				field("wc", list(structure(field("status", word("SUCCESS"))), structure(field("wr_id", number(test.id)),
+					field("status", word(test.status)), field("vendor_err", number(test.vendor)), field("qp_num", number(0x13)))))}}) {
+			if err := x.Event(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.last.Why != test.want {
+			t.Errorf("%s %s: %q, want %q", test.driver, test.status, c.last.Why, test.want)
+		}
+		for _, o := range x.files[1].objects {
+			if len(o.posts) > maxPosts {
+				t.Errorf("%d posts are remembered", len(o.posts))
+			}
+		}
+	}
+
+	// The program has put the QP into the error state.
+	var c collector
+	x := New(&c)
+	for i, want := range []string{"WR_FLUSH_ERR: " + meaning("WR_FLUSH_ERR") + "; qp 3", "no error: flushed, as the program has put the queue pair into the error state"} {
+		for _, e := range []*event.Event{
+			{Kind: event.Control, Verb: "ibv_create_qp", File: 1, Returned: true, Created: []event.Object{{Type: "qp", Handle: 3, Gen: 1, File: 1, Num: 0x13}}},
+			{Kind: event.Control, Verb: "ibv_modify_qp", File: 1, Returned: true, Args: []event.Field{field("qp", handle("qp", 3)), field("qp_state", word([]string{"RTS", "ERR"}[i]))}},
+			{Kind: event.Data, Verb: "ibv_poll_cq", File: 1, Returned: true, Ret: 1, Out: []event.Field{
+				field("wc", list(structure(field("status", word("WR_FLUSH_ERR")), field("qp_num", number(0x13)))))}},
+		} {
+			if err := x.Event(e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.last.Why != want || c.last.Wrong() == (i == 1) {
+			t.Errorf("%q, want %q; wrong is %t", c.last.Why, want, c.last.Wrong())
+		}
+	}
+
+	// A poll of a file that nothing is known of.
+	e := &event.Event{Kind: event.Data, Verb: "ibv_poll_cq", Returned: true, Ret: 1, Out: []event.Field{
+		field("wc", list(structure(field("status", word("WR_FLUSH_ERR")), field("qp_num", number(0x13)))))}}
+	if err := New(&c).Event(e); err != nil {
+		t.Fatal(err)
+	}
+	if want := "WR_FLUSH_ERR: " + meaning("WR_FLUSH_ERR"); c.last.Why != want {
+		t.Errorf("%q, want %q", c.last.Why, want)
 	}
 }

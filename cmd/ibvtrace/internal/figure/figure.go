@@ -91,7 +91,7 @@ func (f *Figure) Add(source int, e *event.Event) error {
 		key: verbKey(e), verb: e.Verb, kind: e.Kind,
 		errno: e.Errno, first: e.Time, end: e.Time.Add(e.Duration), spent: e.Duration, timed: e.Timed,
 	}
-	probe := strings.HasPrefix(e.Why, "no error")
+	probe := e.Harmless()
 	if e.Failed() && !probe {
 		n.failed = 1
 	}

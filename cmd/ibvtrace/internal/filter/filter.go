@@ -132,28 +132,22 @@ func (f *Filter) addTrace(not bool, v string) error {
 		f.trace.add(not, func(e *event.Event) bool { return re.MatchString(e.Verb) })
 		return nil
 	}
-	name := bare(v)
+	name := Bare(v)
 	known, data := lookup(name)
 	if !known && !strings.HasPrefix(v, "rdma_") {
 		return fmt.Errorf("no verb %q; the classes are control, data, cm, event, map, open, exit, all and none", v)
 	}
 	f.hasData = f.hasData || !not && data
-	f.trace.add(not, func(e *event.Event) bool { return e.Verb == v || bare(e.Verb) == name })
+	f.trace.add(not, func(e *event.Event) bool { return e.Verb == v || Bare(e.Verb) == name })
 	return nil
 }
 
-// bare returns a verb's name without the prefix ibv_ or rdma_.
-func bare(verb string) string {
+// Bare returns a verb's name without the prefix ibv_ or rdma_.
+func Bare(verb string) string {
 	if v, ok := strings.CutPrefix(verb, "ibv_"); ok {
 		return v
 	}
 	return strings.TrimPrefix(verb, "rdma_")
-}
-
-// hasFailed reports whether a verb failed, or returned a failed completion.
-func hasFailed(e *event.Event) bool {
-	_, broken := e.Broken()
-	return e.Failed() || broken > 0
 }
 
 func isStatus(v string) bool { return v == "failed" || v == "successful" || v == "unfinished" }
@@ -161,9 +155,9 @@ func isStatus(v string) bool { return v == "failed" || v == "successful" || v ==
 func (f *Filter) addStatus(not bool, v string) error {
 	switch v {
 	case "failed":
-		f.status.add(not, hasFailed)
+		f.status.add(not, (*event.Event).Wrong)
 	case "successful":
-		f.status.add(not, func(e *event.Event) bool { return e.Returned && !hasFailed(e) })
+		f.status.add(not, func(e *event.Event) bool { return e.Returned && !e.Wrong() })
 	case "unfinished":
 		f.status.add(not, func(e *event.Event) bool { return !e.Returned })
 	default:

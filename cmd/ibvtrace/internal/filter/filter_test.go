@@ -81,6 +81,22 @@ func TestFilter(t *testing.T) {
 	}
 }
 
+// TestHarmless: -e failed does not select what fails where all is well.
+func TestHarmless(t *testing.T) {
+	var f Filter
+	if err := f.Add("failed"); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []*event.Event{
+		{Kind: event.Control, Verb: "ibv_query_device", Returned: true, Errno: "ENOSPC", Why: event.NoError + "a probe"},
+		{Kind: event.Async, Verb: "rdma_get_cm_event", Returned: true, Errno: "ERESTARTSYS"},
+	} {
+		if f.Match(e) {
+			t.Errorf("-e failed selects %s with %s", e.Verb, e.Errno)
+		}
+	}
+}
+
 // TestFailedCompletions: -e failed selects polls that returned a failed completion.
 func TestFailedCompletions(t *testing.T) {
 	var f Filter

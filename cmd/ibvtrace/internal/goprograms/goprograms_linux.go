@@ -156,7 +156,7 @@ func (t *Programs) Trap(th *tracee.Thread, told tracing.Call) {
 		c.Args = append(c.Args, tracee.Handle("cq", uapi.UVERBS_OBJECT_CQ, h), tracee.Number("num_entries", uint64(told.Count)))
 		c.Ret = int64(told.N)
 		c.AddEmpty(x.unreported(th.TID))
-		calls.Completions(th, c, told.List, uint64(min(told.N, told.Count)))
+		calls.Completions(t.Set, th, c, told.List, uint64(min(told.N, told.Count)))
 	case tracing.Arm:
 		c.Args = append(c.Args, tracee.Handle("cq", uapi.UVERBS_OBJECT_CQ, h), tracee.Number("solicited_only", uint64(told.Kind)))
 	case tracing.PostSRQRecv:

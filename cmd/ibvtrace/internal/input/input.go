@@ -2,10 +2,12 @@
 package input
 
 import (
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/goverbs/goverbs/internal/tracing/event"
@@ -14,7 +16,7 @@ import (
 // Each calls f for the events of all files, in the order in which they ended. source is the
 // index of the event's file. "-" is the standard input. Each renumbers the open files
 // ([event.Event].File), so that different traces have different numbers. It skips lines that
-// are not events, and passes an error to complain.
+// are not events, and passes an error to complain. It decompresses files whose names end in .gz.
 func Each(files []string, complain func(error), f func(source int, e *event.Event) error) error {
 	sources := make([]*source, len(files))
 	for i, name := range files {
@@ -27,7 +29,13 @@ func Each(files []string, complain func(error), f func(source int, e *event.Even
 				return err
 			}
 			defer file.Close()
-			s.r = event.NewReader(file)
+			var r io.Reader = file
+			if strings.HasSuffix(name, ".gz") {
+				if r, err = gzip.NewReader(file); err != nil {
+					return fmt.Errorf("%s: %w", name, err)
+				}
+			}
+			s.r = event.NewReader(r)
 		}
 		if err := s.advance(); err != nil {
 			return err

@@ -268,7 +268,7 @@ func afterPoll(t *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64) {
 		failByResult(c)
 		return
 	}
-	calls.Completions(th, c, args[2], min(uint64(c.Ret), args[1]&0xffffffff))
+	calls.Completions(t.Set, th, c, args[2], min(uint64(c.Ret), args[1]&0xffffffff))
 }
 
 // empty adds the number of polls that found nothing and have not been shown yet.
@@ -284,6 +284,10 @@ func afterStartPoll(t *Probes, th *tracee.Thread, c *tracee.Call, args [6]uint64
 	t.empty(th, c)
 	if failByResult(c); c.Errno != 0 {
 		return
+	}
+	if t.Completed != nil {
+		// The status is at another offset than in struct ibv_wc.
+		t.Completed(th, c, args[0]+cqExStatus-calls.WCStatus, 1)
 	}
 	var b [readerBytes]byte
 	var cq [16]byte

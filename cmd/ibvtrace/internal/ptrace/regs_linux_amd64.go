@@ -50,6 +50,26 @@ func (r *Registers) setCall(pc, nr uint64, args [6]uint64) {
 	r.Rdi, r.Rsi, r.Rdx, r.R10, r.R8, r.R9 = args[0], args[1], args[2], args[3], args[4], args[5]
 }
 
+// Skip makes a thread that is at the entry of a system call not make it.
+func Skip(tid int) error {
+	r, err := GetRegisters(tid)
+	if err != nil {
+		return err
+	}
+	r.Orig_rax = ^uint64(0)
+	return r.Set(tid)
+}
+
+// SetResult sets the result of the system call at whose exit a thread is.
+func SetResult(tid int, v int64) error {
+	r, err := GetRegisters(tid)
+	if err != nil {
+		return err
+	}
+	r.Rax = uint64(v)
+	return r.Set(tid)
+}
+
 // FirstIsResult says whether a system call's result is in the register of its first argument.
 const FirstIsResult = false
 

@@ -56,6 +56,24 @@ func (r *Registers) setCall(pc, nr uint64, args [6]uint64) {
 	copy(r.Regs[:6], args[:])
 }
 
+// Skip makes a thread that is at the entry of a system call not make it.
+func Skip(tid int) error {
+	const systemCall = 0x404 // NT_ARM_SYSTEM_CALL, <linux/elf.h>
+	none := int32(-1)
+	iov := unix.Iovec{Base: (*byte)(unsafe.Pointer(&none)), Len: uint64(unsafe.Sizeof(none))}
+	return ptrace(unix.PTRACE_SETREGSET, tid, systemCall, uintptr(unsafe.Pointer(&iov)))
+}
+
+// SetResult sets the result of the system call at whose exit a thread is.
+func SetResult(tid int, v int64) error {
+	r, err := GetRegisters(tid)
+	if err != nil {
+		return err
+	}
+	r.Regs[0] = uint64(v)
+	return r.Set(tid)
+}
+
 // FirstIsResult says whether a system call's result is in the register of its first argument.
 const FirstIsResult = true
 

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recorder"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/seccomp"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 	"github.com/goverbs/goverbs/internal/tracing"
@@ -22,11 +21,7 @@ func baseFilter() seccomp.Program {
 	return seccomp.Build(func(c seccomp.Syscall) seccomp.Program {
 		switch c {
 		case seccomp.SysIoctl:
-			return seccomp.Program{
-				seccomp.Load(seccomp.OffsetArg(1)), seccomp.SkipUnless(uapi.RDMA_VERBS_IOCTL, 4),
-				seccomp.Load(seccomp.OffsetArgHigh(5)), seccomp.IfEqual(recorder.Mark), seccomp.Pass,
-				seccomp.Stop, seccomp.Pass,
-			}
+			return seccomp.Program{seccomp.Load(seccomp.OffsetArg(1)), seccomp.IfEqual(uapi.RDMA_VERBS_IOCTL), seccomp.Stop, seccomp.Pass}
 		case seccomp.SysOpen:
 			return opensReadWrite(1)
 		case seccomp.SysOpenat:
@@ -42,7 +37,6 @@ func baseFilter() seccomp.Program {
 			return seccomp.Program{seccomp.Load(seccomp.OffsetArg(0)), seccomp.And(unix.CLONE_UNTRACED), seccomp.IfEqual(unix.CLONE_UNTRACED), seccomp.Stop, seccomp.Pass}
 		case seccomp.SysMmap, seccomp.SysMmap2:
 			return seccomp.Program{
-				seccomp.Load(seccomp.OffsetArgHigh(4)), seccomp.IfEqual(recorder.Mark), seccomp.Pass,
 				seccomp.Load(seccomp.OffsetArg(3)), seccomp.And(unix.MAP_TYPE | unix.MAP_ANONYMOUS),
 				seccomp.IfEqual(unix.MAP_SHARED), seccomp.Stop,
 				seccomp.IfEqual(unix.MAP_SHARED_VALIDATE), seccomp.Stop,

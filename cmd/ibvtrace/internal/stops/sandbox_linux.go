@@ -24,13 +24,12 @@ import (
 // or in one.
 func (t *Stops) EnterSeccomp(th *tracee.Thread, strict, all bool, addr uint64, wide bool) *tracee.Call {
 	p := th.Proc
-	// At the entry, since other threads have the filter before the exit stop.
-	t.inserts.Limiting(p)
 	f := new(seccomp.Program)
 	if !strict {
 		*f = seccomp.Read(th.TID, addr, wide)
 	}
 	p.Own = append(p.Own, f)
+	// At the entry, since other threads have the filter before the exit stop.
 	if *f != nil {
 		t.inserts.Limited(p) // the kernel probably rejects a filter that can't be read
 	}
@@ -86,7 +85,7 @@ func (t *Stops) CheckFilters(p *tracee.Process, has int) {
 	}
 }
 
-// leaveInserts lets the other threads of a process leave inserted code, a recorder or a probe.
+// leaveInserts lets the other threads of a process leave inserted code.
 // It gives up on threads that stay there for long, in a verb.
 func (t *Stops) leaveInserts(th *tracee.Thread) {
 	p := th.Proc

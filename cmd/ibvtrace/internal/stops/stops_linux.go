@@ -23,7 +23,6 @@ type Stops struct {
 
 // inserts are the mechanisms that insert code into programs.
 type inserts interface {
-	Limiting(p *tracee.Process)      // the process is about to install a filter
 	Limited(p *tracee.Process)       // the process's filters have changed
 	Inserts(p *tracee.Process) bool  // the process has inserted code
 	InInsert(th *tracee.Thread) bool // the thread is in inserted code

@@ -83,7 +83,7 @@ func (s *Summary) count(e *event.Event) {
 		s.verbs[k] = v
 	}
 	v.calls++
-	if e.Failed() {
+	if e.Failed() && !e.Harmless() {
 		v.errors++
 	}
 	if e.Timed {

@@ -2,6 +2,7 @@
 package text
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -19,6 +20,7 @@ const (
 	Seconds               // local time
 	Epoch                 // seconds since 1970, with microseconds
 	Relative              // seconds since the previous line, with microseconds
+	None                  // no time
 )
 
 // Options control the lines. The zero value makes the shortest lines.
@@ -29,7 +31,7 @@ type Options struct {
 	Verbose   bool // omit nothing
 	Raw       bool // show the ioctl's attributes too, one per line
 	Color     bool
-	MaxBytes  int            // limit for bytes shown of data and strings; 0: none
+	MaxBytes  int            // limit for bytes shown of data
 	Location  *time.Location // nil: local time
 }
 
@@ -61,8 +63,10 @@ func (w *Writer) Event(e *event.Event) error {
 }
 
 func (w *Writer) append(b []byte, e *event.Event) []byte {
-	b = w.clock(b, e.Time)
-	b = fmt.Appendf(b, " [%d", e.PID)
+	if w.opt.Clock != None {
+		b = append(w.clock(b, e.Time), ' ')
+	}
+	b = fmt.Appendf(b, "[%d", e.PID)
 	if e.TID != e.PID {
 		b = fmt.Appendf(b, "/%d", e.TID)
 	}
@@ -159,7 +163,7 @@ func (w *Writer) where(b []byte, e *event.Event) []byte {
 	if w.opt.Devices && e.Device != "" {
 		parts = append(parts, Clean(e.Device))
 	}
-	if e.Device != "" && (e.Kind == event.Control || e.Kind == event.Data) {
+	if e.Device != "" && (e.Kind == event.Control || e.Kind == event.Data || e.Kind == event.Open) {
 		if first, ok := w.files[e.PID]; !ok {
 			w.files[e.PID] = e.File
 		} else if first != e.File {
@@ -183,6 +187,9 @@ func (w *Writer) call(b []byte, e *event.Event) []byte {
 	b = w.paint(b, colorOf[e.Kind], func(b []byte) []byte { return append(b, Clean(e.Verb)...) })
 	b = append(b, '(')
 	b = w.fields(b, w.readable(e))
+	if e.Kind == event.Close && len(e.Args) == 1 && e.Device+e.Path != "" {
+		b = fmt.Appendf(b, "<%s>", Clean(cmp.Or(e.Device, e.Path))) // what the descriptor refers to
+	}
 	if e.Problem != "" {
 		if len(e.Args) > 0 {
 			b = append(b, ", "...)
@@ -195,11 +202,16 @@ func (w *Writer) call(b []byte, e *event.Event) []byte {
 		return append(b, '?')
 	case strings.HasPrefix(e.Errno, "ERESTART"): // the kernel restarts the call
 		b = fmt.Appendf(b, "? %s", e.Errno)
+	case e.Failed() && e.Harmless():
+		b = failure(b, e)
 	case e.Failed():
 		b = w.paint(b, red, func(b []byte) []byte { return failure(b, e) })
 	default:
 		b = w.results(b, e)
-		if e.Why != "" {
+		switch {
+		case e.Harmless():
+			b = append(append(b, ": "...), Clean(e.Why)...)
+		case e.Why != "":
 			b = w.paint(b, red, func(b []byte) []byte { return append(append(b, ": "...), Clean(e.Why)...) })
 		}
 	}
@@ -279,20 +291,48 @@ func (w *Writer) shownResults(e *event.Event, out []event.Field) ([]event.Field,
 	if w.opt.Verbose {
 		return out, false
 	}
+	var mask []string
+	if m := event.Find(e.Args, "attr_mask"); m != nil && strings.HasSuffix(e.Verb, "query_qp") {
+		mask = m.Words
+	}
 	var shown []event.Field
 	for i := range out {
-		if !isNoise(&out[i]) && event.Find(e.Args, out[i].Name) == nil {
+		if !isNoise(&out[i]) && event.Find(e.Args, out[i].Name) == nil && asked(mask, out[i].Name) {
 			shown = append(shown, out[i])
 		}
 	}
-	if i := slices.IndexFunc(shown, func(f event.Field) bool { return isQPN(f.Name) }); i > 0 {
-		qpn := shown[i]
-		shown = slices.Insert(slices.Delete(shown, i, i+1), 0, qpn)
+	first := func(is func(string) bool) {
+		if i := slices.IndexFunc(shown, func(f event.Field) bool { return is(f.Name) }); i > 0 {
+			f := shown[i]
+			shown = slices.Insert(slices.Delete(shown, i, i+1), 0, f)
+		}
 	}
+	first(func(name string) bool { return name == "qp_state" })
+	first(isQPN)
 	if len(shown) > maxResults {
 		return shown[:maxResults], true
 	}
 	return shown, false
+}
+
+// maskOf has the bits of attr_mask that ask for results of query_qp, apart from those with the same
+// name.
+var maskOf = map[string]string{
+	"qp_state": "STATE", "qp_access_flags": "ACCESS_FLAGS", "port_num": "PORT", "dest": "AV", "max_rd_atomic": "MAX_QP_RD_ATOMIC",
+	"alt_dest": "ALT_PATH", "alt_pkey_index": "ALT_PATH", "alt_port_num": "ALT_PATH", "alt_timeout": "ALT_PATH", "dest_qp_num": "DEST_QPN",
+	"max_send_wr": "CAP", "max_recv_wr": "CAP", "max_send_sge": "CAP", "max_recv_sge": "CAP", "max_inline_data": "CAP",
+}
+
+// asked reports whether a mask asks for a result. Without a mask, it is wanted, and the state always is.
+func asked(mask []string, name string) bool {
+	if mask == nil || name == "qp_state" {
+		return true
+	}
+	bit, ok := maskOf[name]
+	if !ok {
+		bit = strings.ToUpper(name)
+	}
+	return slices.Contains(mask, bit)
 }
 
 // readable returns the arguments to show. It omits the program's own handles, drivers' data and

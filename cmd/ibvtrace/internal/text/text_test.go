@@ -64,6 +64,9 @@ func TestLines(t *testing.T) {
 	modify := &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Control, Verb: "ibv_modify_qp", File: 1, Returned: true, Args: []event.Field{
 		handle("qp", "qp", 7, 3), {Name: "attr_mask", Value: event.Value{Form: event.Flags, Words: []string{"STATE", "PORT"}}}, num("port_num", 1),
 		{Name: "qp_state", Value: event.Value{Form: event.Word, Str: "INIT"}}}}
+	query := &event.Event{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Control, Verb: "ibv_query_qp", File: 1, Returned: true, Args: []event.Field{
+		handle("qp", "qp", 7, 1), {Name: "attr_mask", Value: event.Value{Form: event.Flags, Words: []string{"CAP"}}}},
+		Out: []event.Field{num("dest", 1), num("qkey", 2), num("max_send_wr", 16), {Name: "qp_state", Value: event.Value{Form: event.Word, Str: "RTS"}}}}
 	exit := &event.Event{Time: at, PID: 4711, TID: 4711, Comm: "server", Kind: event.Exit, Verb: "exited", Args: []event.Field{num("status", 0)}, Returned: true}
 	killed := &event.Event{Time: at, PID: 4711, TID: 4711, Comm: "server", Kind: event.Exit, Verb: "killed",
 		Args: []event.Field{{Name: "signal", Value: event.Value{Form: event.Text, Str: "SIGKILL"}}}, Returned: true}
@@ -96,9 +99,14 @@ func TestLines(t *testing.T) {
 		{"many results", Options{}, []*event.Event{long}, []string{
 			"10:31:07.120345 [1 c] rdma_get_cm_event() = 0 (o1=1, o2=2, o3=3, o4=4, o5=5, o6=6, o7=7, o8=8, …)"}},
 		{"values", Options{MaxBytes: 8}, []*event.Event{data}, []string{
-			`10:31:07.120345 [1 c] ibv_y(s="häßlic"..., b=0x0102030405060708...(9 bytes), lost=?0x10, i=-5, l=[1, A|B]) = 0`}},
-		{"a letter of two bytes is not cut", Options{MaxBytes: 2}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
-			Args: []event.Field{{Name: "s", Value: event.Value{Form: event.Text, Str: "häß"}}}}}, []string{`10:31:07.120345 [1 c] ibv_y(s="h"...) = 0`}},
+			`10:31:07.120345 [1 c] ibv_y(s="häßlich\x1b", b=0x0102030405060708...(9 bytes), lost=?0x10, i=-5, l=[1, A|B]) = 0`}},
+		{"a letter of two bytes is not cut", Options{}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
+			Args: []event.Field{{Name: "s", Value: event.Value{Form: event.Text, Str: "h" + strings.Repeat("ä", maxText)}}}}},
+			[]string{`10:31:07.120345 [1 c] ibv_y(s="h` + strings.Repeat("ä", maxText/2-1) + `"...) = 0`}},
+		{"no time", Options{Clock: None}, []*event.Event{exit}, []string{"[4711 server] +++ exited with 0 +++"}},
+		{"what is closed", Options{}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "a\u202eb", Kind: event.Close, Verb: "close", Device: "rxe0", File: 1, Returned: true,
+			Args: []event.Field{{Name: "fd", Value: event.Value{Form: event.FD, Num: 3}}}}}, []string{"10:31:07.120345 [1 a?b] close(fd=3<rxe0>) = 0"}},
+		{"query_qp", Options{}, []*event.Event{query}, []string{"10:31:07.120345 [1 c] ibv_query_qp(qp=7, attr_mask=CAP) = 0 (qp_state=RTS, max_send_wr=16)"}},
 		{"five fields, zeros too", Options{}, []*event.Event{{Time: at, PID: 1, TID: 1, Comm: "c\x7f", Kind: event.Data, Verb: "ibv_y", File: 1, Returned: true,
 			Args: []event.Field{{Name: "s", Value: event.Value{Form: event.Struct, Fields: []event.Field{num("a", 1), num("b", 0), num("c", 0), num("d", 0), num("e", 0)}}}}}},
 			[]string{"10:31:07.120345 [1 c?] ibv_y(s={a=1, b=0, c=0, d=0, e=0}) = 0"}},
@@ -129,7 +137,7 @@ func TestFirstFile(t *testing.T) {
 	var b strings.Builder
 	w := NewWriter(&b, Options{Location: time.UTC})
 	for _, e := range []*event.Event{
-		on(event.Control, 1), on(event.Control, 2), on(event.Close, 2), on(event.Control, 3),
+		on(event.Open, 1), on(event.Open, 2), on(event.Close, 2), on(event.Control, 3),
 		on(event.Close, 1), on(event.Control, 4), on(event.Control, 3),
 	} {
 		if err := w.Event(e); err != nil {

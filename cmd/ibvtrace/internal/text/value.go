@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/goverbs/goverbs/internal/tracing/event"
@@ -52,8 +53,8 @@ func (w *Writer) value(b []byte, v *event.Value) []byte {
 		return append(b, Clean(strings.Join(v.Words, "|"))...)
 	case event.Text:
 		s, rest := v.Str, ""
-		if !w.opt.Verbose && len(s) > w.opt.MaxBytes {
-			cut := w.opt.MaxBytes
+		if !w.opt.Verbose && len(s) > maxText {
+			cut := maxText
 			for cut > 0 && !utf8.RuneStart(s[cut]) {
 				cut--
 			}
@@ -78,6 +79,9 @@ func (w *Writer) value(b []byte, v *event.Value) []byte {
 	}
 	return append(b, Clean(v.Str)...)
 }
+
+// maxText bounds the bytes of a string, such as an address or a path, unless the line is verbose.
+const maxText = 256
 
 func (w *Writer) bytes(b []byte, s string) []byte {
 	if !w.opt.Verbose && len(s) > w.opt.MaxBytes {
@@ -126,10 +130,11 @@ func isZero(v *event.Value) bool {
 	return true
 }
 
-// Clean replaces control characters in a string that a program chose.
+// Clean replaces control characters in a string that a program chose, also those that change the
+// direction of what follows.
 func Clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
+		if unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) {
 			return '?'
 		}
 		return r

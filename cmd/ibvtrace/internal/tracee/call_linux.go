@@ -58,7 +58,10 @@ type Call struct {
 	Said   *event.Event         // the call's event; if nil, it is created when the call is shown
 	Finish func(*Thread, *Call) // called when the call has returned
 
-	// These are set for data verbs.
+	Injected bool // --inject has changed the call
+
+	// TrapArgs are the arguments of a data verb, and with --inject of a system call. The others
+	// are set for data verbs.
 	TrapArgs [6]uint64
 	Chain    []uint64 // the addresses of the work requests
 	UD       bool     // the work requests have an address handle
@@ -89,6 +92,7 @@ func (t *Set) Complete(th *Thread, c *Call, result int64) {
 		}
 	}
 	if !c.Silent {
+		th.Proc.rdma = th.Proc.rdma || c.File != nil
 		t.Emit(c)
 	}
 }

@@ -31,6 +31,9 @@ func (c *Call) Event() *event.Event {
 	if c.Kind == KindControl && c.Verb != nil {
 		e.Verb = "ibv_" + c.Name
 	}
+	if c.Injected {
+		e.Why = "injected"
+	}
 	if c.Problem != nil {
 		e.Problem = c.Problem.Error()
 	}

@@ -36,7 +36,13 @@ func Identify(tid, fd int) File {
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", tid, fd), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return File{}
 	}
-	dir := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(st.Rdev), unix.Minor(st.Rdev))
+	return DeviceFile(st.Rdev)
+}
+
+// DeviceFile returns the RDMA file that opening a character device with a number makes. The kind
+// is FileOther if it makes no RDMA file.
+func DeviceFile(rdev uint64) File {
+	dir := fmt.Sprintf("/sys/dev/char/%d:%d", unix.Major(rdev), unix.Minor(rdev))
 	if name, err := os.ReadFile(dir + "/ibdev"); err == nil {
 		device := string(bytes.TrimSpace(name))
 		return File{Kind: FileUverbs, Device: device, Driver: driverOf(device)}

@@ -18,6 +18,7 @@ func (t *Set) Note(p *Process, why string) { t.NoteFile(p, -1, nil, nil, why) }
 
 // NoteFile emits a note about a file of a process, with the file's objects.
 func (t *Set) NoteFile(p *Process, fd int, f *File, made []ObjectKey, why string) {
+	p.rdma = p.rdma || f != nil
 	t.Emit(&Call{
 		Kind: kindNote, start: time.Now(), PID: p.PID, TID: p.PID, comm: ptrace.ThreadName(p.PID),
 		FD: fd, File: f, Made: made, why: why,
@@ -45,7 +46,7 @@ func (t *Set) NoteRights(p *Process) {
 	}
 }
 
-// NoteExit emits how a process ended, if it used RDMA files.
+// NoteExit emits how a process ended, if anything was shown of it.
 func (t *Set) NoteExit(p *Process, ws unix.WaitStatus) {
 	if !p.rdma {
 		return

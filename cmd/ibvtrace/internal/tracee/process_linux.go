@@ -16,7 +16,7 @@ type Process struct {
 	comm    string // the name of the thread that made the last call
 	Threads int
 	FDs     map[int]*File
-	rdma    bool // it has had RDMA files
+	rdma    bool // a call of it on an RDMA file has been shown, or a file that it had before
 	Renames bool // it names threads through /proc
 
 	// All says that every system call stops, because the process was attached to or can't
@@ -27,9 +27,6 @@ type Process struct {
 	Own []*seccomp.Program
 
 	Nested bool // it is in a nested PID namespace
-
-	// Left, if not nil, is called with each descriptor that no longer refers to its file.
-	Left func(fd int)
 }
 
 // NewProcess returns a process without files.
@@ -47,16 +44,12 @@ func (p *Process) Inherit(parent *Process) {
 func (p *Process) SetFD(fd int, f *File) {
 	if old := p.FDs[fd]; old != nil {
 		old.users--
-		if p.Left != nil {
-			p.Left(fd)
-		}
 	}
 	if f == nil {
 		delete(p.FDs, fd)
 		return
 	}
 	p.FDs[fd] = f
-	p.rdma = true
 	f.users++
 }
 

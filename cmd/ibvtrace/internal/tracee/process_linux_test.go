@@ -4,7 +4,6 @@ package tracee
 
 import (
 	"maps"
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -32,7 +31,7 @@ func TestInherit(t *testing.T) {
 	parent.Own = []*seccomp.Program{{seccomp.Pass}}
 	child := NewProcess(9)
 	child.Inherit(parent)
-	if !maps.Equal(child.ids(), map[int]int{5: 5, 6: 6}) || !child.rdma || parent.FDs[5].users != 2 {
+	if !maps.Equal(child.ids(), map[int]int{5: 5, 6: 6}) || parent.FDs[5].users != 2 {
 		t.Errorf("the child's files are %v", child.ids())
 	}
 	if len(child.Own) != 1 || !child.All {
@@ -45,29 +44,16 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// TestDescriptorsLeft: Left is called with the descriptors that no longer refer to their files.
-func TestDescriptorsLeft(t *testing.T) {
-	p := NewProcess(4)
-	var left []int
-	p.Left = func(fd int) { left = append(left, fd) }
-	p.SetFD(5, &File{})
-	p.SetFD(6, &File{})
-	p.SetFD(5, &File{}) // another file, as after dup2
-	p.SetFD(6, nil)
-	p.SetFD(7, nil) // it was no RDMA file
-	if want := []int{5, 6}; !slices.Equal(left, want) {
-		t.Errorf("left %v, want %v", left, want)
-	}
-}
-
-// TestNoteExit: the end of a process that used RDMA files is shown, with no descriptor.
+// TestNoteExit: the end of a process that called verbs is shown, with no descriptor.
 func TestNoteExit(t *testing.T) {
 	set, p := NewSet(), NewProcess(4)
+	p.SetFD(5, &File{}) // inherited
 	set.NoteExit(p, 3<<8)
 	if len(set.Done) != 0 {
-		t.Error("a process without RDMA files is shown")
+		t.Error("the end of a process that did nothing is shown")
 	}
-	p.SetFD(5, &File{})
+	set.Complete(&Thread{TID: 4, Proc: p}, &Call{File: new(File)}, 0)
+	set.Done = nil
 	set.NoteExit(p, 3<<8)
 	set.NoteExit(p, unix.WaitStatus(unix.SIGKILL))
 	if len(set.Done) != 2 {

@@ -21,6 +21,9 @@ type Set struct {
 	Done      []*Call   // calls to be shown
 	Waited    []Waited  // stops to be handled
 	failures  int       // see Guard
+
+	// Completed, if not nil, is called before n completions, of libibverbs' layout, are read.
+	Completed func(th *Thread, c *Call, addr, n uint64)
 }
 
 // NewSet returns an empty Set.

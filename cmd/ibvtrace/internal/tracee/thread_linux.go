@@ -21,8 +21,8 @@ type Thread struct {
 
 	Interrupted uint64 // the interrupted system call that restart_syscall continues
 
-	// Replayed reads memory as recorded for the call that is being replayed. It is nil
-	// if no call is.
+	// Replayed reads the memory that the kernel has copied for a call. It is nil if the thread stops
+	// for its calls.
 	Replayed ioctl.Memory
 
 	// Deciding is a file that the thread has opened. Until its first command shows

@@ -4,14 +4,13 @@
 //
 // # Mechanisms
 //
-// A tracer waits for stops and passes them to five mechanisms. Each has a package, which
+// A tracer waits for stops and passes them to four mechanisms. Each has a package, which
 // imports none of the others:
 //
 //	stops       selects the system calls that stop, by seccomp filters
 //	attach      attaches to running processes
 //	probes      posts and polls of C programs: code inserted before functions
 //	goprograms  posts and polls of Go programs, which report them on request
-//	recording   verbs of C programs that do not stop: an inserted recorder
 //
 // The mechanisms share the packages below them. Package calls decodes system calls. Package
 // tracee has threads, processes, files, objects and calls. Packages ptrace and seccomp wrap
@@ -33,8 +32,8 @@
 // Nearly all of its cost is four context switches between program and tracer. The output is
 // produced while the program continues.
 //
-// On amd64, the verbs of a command that calls the kernel through a C library are therefore
-// recorded in its own memory, from the end of the first verb on, and do not stop.
+// Where BPF can be had, [Run] therefore sees the calls in the kernel, see package kernel, and none of
+// this happens.
 //
 // A process that is attached to stops at every system call, because filters cannot be
 // removed. So do a process that cannot install filters and, on request, a command. When the
@@ -42,8 +41,7 @@
 //
 // A program may have seccomp filters of its own, which may kill it for system calls that it
 // does not make itself. ibvtrace injects only system calls that the filters allow. If they do
-// not, the program stops at every system call, its verbs are not recorded, and it gets no
-// probes.
+// not, the program stops at every system call, and it gets no probes.
 //
 // # Data verbs
 //
@@ -58,8 +56,7 @@
 // as such. The memory used for a program is bounded by the kernel's resources for it. If the code
 // that decodes and shows calls panics, the programs continue: see the method Guard of tracee.Set.
 // Control verbs of 32-bit programs are traced, and so are children created with CLONE_UNTRACED.
-// System calls through io_uring are not traced, nor are those that the program falsely marks as
-// recorded.
+// System calls through io_uring are not traced.
 //
 // Run uses ptrace, and so is bound to one thread of this process. A process can call it once.
 // It waits for all children of the process.

@@ -12,8 +12,8 @@ import (
 
 // TestImports: no mechanism imports another, and no shared package imports a mechanism.
 func TestImports(t *testing.T) {
-	mechanisms := []string{"stops", "attach", "probes", "goprograms", "recording"}
-	for _, p := range append([]string{"calls", "tracee", "seccomp", "ptrace"}, mechanisms...) {
+	mechanisms := []string{"stops", "attach", "probes", "goprograms", "kernel"}
+	for _, p := range append([]string{"calls", "tracee", "seccomp", "ptrace", "bpf"}, mechanisms...) {
 		files, err := filepath.Glob(filepath.Join("..", p, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("package %s has no files: %v", p, err)

@@ -102,16 +102,6 @@ func (t *tracer) Succeeded(th *tracee.Thread, c *tracee.Call) {
 	}
 }
 
-// Returned starts recording: the verbs after this one are recorded if possible.
-func (t *tracer) Returned(th *tracee.Thread, c *tracee.Call) {
-	if t.command == 0 || t.opt.Stop || t.opt.Data || t.opt.Raw {
-		return
-	}
-	if t.recordings.Record(th, c) {
-		t.poll()
-	}
-}
-
 // Destroyed makes the probes forget an object.
 func (t *tracer) Destroyed(pid int, user uint64) {
 	if p := t.Processes[pid]; p != nil {
@@ -130,16 +120,11 @@ func (t *tracer) Attached(p *tracee.Process, at *tracee.Thread) {
 
 // These methods implement the interface inserts of package stops.
 
-// Limiting ends recording: the process is about to install a seccomp filter.
-func (t *tracer) Limiting(p *tracee.Process) { t.recordings.End(p) }
-
 // Limited ends the tracing of data verbs if the process's filters forbid it.
 func (t *tracer) Limited(p *tracee.Process) { t.checkData(p) }
 
 // Inserts reports whether a process has inserted code.
-func (t *tracer) Inserts(p *tracee.Process) bool { return t.recordings.Has(p) || t.probes.Has(p) }
+func (t *tracer) Inserts(p *tracee.Process) bool { return t.probes.Has(p) }
 
 // InInsert reports whether a stopped thread is in inserted code.
-func (t *tracer) InInsert(th *tracee.Thread) bool {
-	return t.probes.InProbe(th) || t.recordings.InRecorder(th)
-}
+func (t *tracer) InInsert(th *tracee.Thread) bool { return t.probes.InProbe(th) }

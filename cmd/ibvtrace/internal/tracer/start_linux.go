@@ -5,6 +5,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -51,14 +52,30 @@ func Starter() {
 			fail("install seccomp filter", err)
 		}
 	}
-	fail(os.Args[1], syscall.Exec(os.Args[1], os.Args[2:], os.Environ()))
+	err := &NotRunError{syscall.Exec(os.Args[1], os.Args[2:], os.Environ())}
+	fmt.Fprintf(os.Stderr, "ibvtrace: %s: %v\n", os.Args[1], err)
+	os.Exit(err.Status())
+}
+
+// A NotRunError says why the command can't be executed.
+type NotRunError struct{ Err error }
+
+func (e *NotRunError) Error() string { return e.Err.Error() }
+func (e *NotRunError) Unwrap() error { return e.Err }
+
+// Status returns the exit status that shells and env(1) have for such a command.
+func (e *NotRunError) Status() int {
+	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) {
+		return 127
+	}
+	return 126
 }
 
 // start runs the starter and returns its PID once it has stopped itself.
 func start(command []string, filtered bool) (int, error) {
 	path, err := exec.LookPath(command[0])
 	if err != nil && !errors.Is(err, exec.ErrDot) { // "." in PATH is the user's choice
-		return 0, err
+		return 0, &NotRunError{err}
 	}
 	name := starterName
 	if !filtered {

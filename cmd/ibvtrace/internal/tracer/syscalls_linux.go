@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recorder"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/seccomp"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 	"github.com/goverbs/goverbs/internal/tracing"
@@ -31,7 +30,7 @@ func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call
 	var c *tracee.Call
 	switch nr {
 	case seccomp.SysIoctl:
-		if uint32(info.Args[1]) == uapi.RDMA_VERBS_IOCTL && info.Args[5]>>32 != recorder.Mark {
+		if uint32(info.Args[1]) == uapi.RDMA_VERBS_IOCTL {
 			c = t.calls.EnterIoctl(th, fd, info.Args[2])
 		}
 	case seccomp.SysOpen:
@@ -56,9 +55,7 @@ func (t *tracer) enter(th *tracee.Thread, info *ptrace.SyscallInfo) *tracee.Call
 			c = t.calls.EnterDup(th, fd, -1)
 		}
 	case seccomp.SysMmap:
-		if info.Args[4]>>32 != recorder.Mark {
-			c = t.calls.EnterMmap(th, info.Args)
-		}
+		c = t.calls.EnterMmap(th, info.Args)
 	case seccomp.SysMmap2:
 		info.Args[5] *= 4096
 		c = t.calls.EnterMmap(th, info.Args)

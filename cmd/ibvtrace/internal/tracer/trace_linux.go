@@ -14,8 +14,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/attach"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/kernel"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
@@ -24,6 +26,26 @@ import (
 // descendants are left, a second SIGINT or one of the other signals kills them, or detaches from
 // them if they have no filters. Run passes events to the sink, which it does not close.
 func Run(o Options, sink event.Sink) (Ending, error) {
+	if o.How == Ptrace {
+		return runPtrace(o, sink, "")
+	}
+	w, err := kernel.Watch(kernel.Scope{All: o.All, Cgroup: o.Cgroup})
+	switch {
+	case err == nil:
+		defer w.Close()
+		return runKernel(o, sink, w)
+	case o.How == Kernel:
+		return Ending{}, err
+	}
+	return runPtrace(o, sink, fmt.Sprintf("seen by ptrace, with stops, as BPF can't be had: %v; not seen: posts and polls", err))
+}
+
+// Limits asks the device of a process's descriptor for its limits, by their names in struct
+// ibv_device_attr. It returns none if that can't be had.
+func Limits(pid, fd int) map[string]uint64 { return attach.Limits(pid, fd) }
+
+// runPtrace is Run with ptrace. The head, if not "", is the trace's first note.
+func runPtrace(o Options, sink event.Sink, head string) (Ending, error) {
 	// The kernel accepts ptrace requests only from the thread that attached.
 	runtime.LockOSThread()
 	// The live heap is small, and traced programs wait during garbage collections.
@@ -44,10 +66,13 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 
 	t := newTracer(o, sink)
 	t.tid = unix.Gettid()
+	if head != "" {
+		t.Note(tracee.NewProcess(os.Getpid()), head)
+	}
 	signal.Notify(make(chan os.Signal, 1), wakeSignal)
 	setInterrupting(wakeSignal)
 	if len(o.PIDs) > 0 {
-		if err := attach.New(t.Set, t).Attach(o.PIDs); err != nil {
+		if err := attachAll(t.Set, o.PIDs, t.attach); err != nil {
 			return Ending{}, err
 		}
 		go func() {
@@ -67,6 +92,37 @@ func Run(o Options, sink event.Sink) (Ending, error) {
 		err = t.sinkErr
 	}
 	return Ending{end, t.command != 0}, err
+}
+
+// attachAll attaches to processes. One that has ended is noted, unless all have. Those that were
+// attached go on when this process ends.
+func attachAll(s *tracee.Set, pids []int, attach func(pid int) error) error {
+	left := len(pids)
+	for _, pid := range pids {
+		err := attach(pid)
+		if err == unix.ESRCH && left > 1 {
+			left--
+			s.Note(tracee.NewProcess(os.Getpid()), fmt.Sprintf("there is no process %d", pid))
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("attach to %d: %w", pid, err)
+		}
+	}
+	return nil
+}
+
+// attach attaches to a process.
+func (t *tracer) attach(pid int) error {
+	if err := attach.New(t.Set, t).Attach(pid); err != nil {
+		return err
+	}
+	why := "attached by ptrace: it stops at every system call, and is much slower"
+	if !t.opt.Data {
+		why += "; not seen: posts and polls"
+	}
+	t.Note(tracee.NewProcess(pid), why)
+	return nil
 }
 
 // launch starts the command, which waits for SIGCONT, and attaches to it.
@@ -97,7 +153,7 @@ func (t *tracer) launch() (pidfd int, err error) {
 
 // wakeSignal makes wait4 return, see quit. Other signals do not: Go's runtime makes them restart
 // system calls.
-const wakeSignal = unix.SIGUSR1
+const wakeSignal = unix.SIGUSR2
 
 // wakeEvery is the interval at which quit sends the signal.
 const wakeEvery = 20 * time.Millisecond

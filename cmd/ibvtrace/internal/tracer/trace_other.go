@@ -26,3 +26,6 @@ func (Ending) Exit() { os.Exit(1) }
 func Run(Options, event.Sink) (Ending, error) {
 	return Ending{}, fmt.Errorf("not supported on %s/%s", runtime.GOOS, runtime.GOARCH)
 }
+
+// Limits returns none.
+func Limits(pid, fd int) map[string]uint64 { return nil }

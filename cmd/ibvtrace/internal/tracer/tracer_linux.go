@@ -5,7 +5,6 @@ package tracer
 import (
 	"fmt"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,9 +12,9 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/calls"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/goprograms"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/inject"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/probes"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/ptrace"
-	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/recording"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/stops"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/tracee"
 	"github.com/goverbs/goverbs/internal/tracing/event"
@@ -37,11 +36,7 @@ type tracer struct {
 	stops      *stops.Stops
 	probes     *probes.Probes
 	goPrograms *goprograms.Programs
-	recordings *recording.Recordings
-
-	mu      sync.Mutex // released during wait4, so that poll can run
-	polling sync.Once
-	over    bool
+	injector   *injector
 
 	held   map[int]unix.WaitStatus // the first stops of threads that their parents have not reported yet
 	orphan bool                    // a thread has ended, which may have been the parent of a held one
@@ -58,7 +53,10 @@ func newTracer(o Options, sink event.Sink) *tracer {
 	t.calls = calls.NewDecoder(t.Set, t.stops, t, o.Raw)
 	t.probes = probes.New(t.Set)
 	t.goPrograms = goprograms.New(t.Set)
-	t.recordings = recording.New(t.Set, t.calls)
+	t.injector = newInjector(o.Inject)
+	if inject.Polls(o.Inject) {
+		t.Completed = t.injectCompletions
+	}
 	return t
 }
 
@@ -67,21 +65,16 @@ func newTracer(o Options, sink event.Sink) *tracer {
 // A ptrace request fails with ESRCH if the thread has been killed in the meantime. That is
 // no error here: wait4 will report the thread's end.
 func (t *tracer) run() (unix.WaitStatus, error) {
-	t.mu.Lock()
-	defer func() {
-		t.show()
-		t.over = true
-		t.mu.Unlock()
-	}()
+	defer t.show()
 	var end unix.WaitStatus
 	for {
 		t.show()
+		t.resumeDue()
 		if t.leave.Load() && len(t.Waited) == 0 && t.endAll() {
 			return end, nil
 		}
 		tid, ws, err := t.wait()
 		t.Now = time.Now()
-		t.Guard(t.recordings.Replay)
 		if t.Broken() && !t.passing {
 			t.pass()
 		}
@@ -129,8 +122,6 @@ func (t *tracer) wait() (int, unix.WaitStatus, error) {
 		t.Waited = t.Waited[1:]
 		return w.TID, w.Status, nil
 	}
-	t.mu.Unlock()
-	defer t.mu.Lock()
 	options := unix.WALL
 	if t.orphan && len(t.held) > 0 {
 		options |= unix.WNOHANG
@@ -203,14 +194,12 @@ func (t *tracer) fork(parent, child *tracee.Process) {
 		t.data[child] = state
 	}
 	t.stops.Forked(parent, child)
-	t.recordings.Forked(parent, child)
 	t.probes.Forked(parent, child)
 	t.goPrograms.Forked(parent, child)
 }
 
 // exec drops the state of a process that ends with an exec.
 func (t *tracer) exec(p *tracee.Process) {
-	t.recordings.Leave(p)
 	delete(t.data, p)
 	t.probes.Gone(p)
 	t.goPrograms.Gone(p)
@@ -220,7 +209,6 @@ func (t *tracer) exec(p *tracee.Process) {
 
 // exit notes a process's end and forgets the process.
 func (t *tracer) exit(p *tracee.Process, ws unix.WaitStatus) {
-	t.recordings.Gone(p)
 	t.NoteExit(p, ws)
 	p.Gone()
 	t.forget(p)
@@ -244,8 +232,8 @@ func (t *tracer) Ended(tid int, ws unix.WaitStatus) {
 		return
 	}
 	t.Abandon(th)
-	t.recordings.ThreadGone(th)
 	t.probes.ThreadGone(th)
+	t.injector.forget(th)
 	delete(t.Threads, tid)
 	if th.Proc.Threads--; th.Proc.Threads == 0 {
 		t.exit(th.Proc, ws)
@@ -265,10 +253,7 @@ func (t *tracer) show() {
 func (t *tracer) pass() {
 	t.passing = true
 	for _, p := range t.Processes {
-		t.Guard(func() {
-			t.recordings.End(p)
-			t.endData(p)
-		})
+		t.Guard(func() { t.endData(p) })
 	}
 }
 
@@ -307,6 +292,7 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 			t.Abandon(th)
 			if old := t.Threads[int(former)]; old != nil {
 				t.probes.ThreadGone(old)
+				t.injector.forget(old)
 				delete(t.Threads, int(former))
 				old.Proc.Threads--
 			}
@@ -329,38 +315,11 @@ func (t *tracer) Stopped(tid int, ws unix.WaitStatus) error {
 		th.Signal = sig
 		return nil
 	}
+	if t.injector.delayed[th] != nil {
+		return nil // see resumeDue
+	}
 	return t.Resume(th, sig)
 }
-
-// poll starts a goroutine that replays recorded calls of programs that do not stop. Only the
-// first call has an effect.
-func (t *tracer) poll() {
-	t.polling.Do(func() {
-		go func() {
-			for wait := pollFirst; ; wait = min(2*wait, pollLast) {
-				time.Sleep(wait)
-				t.mu.Lock()
-				if t.over {
-					t.mu.Unlock()
-					return
-				}
-				t.Guard(t.recordings.Replay)
-				if len(t.Done) > 0 {
-					wait = pollFirst / 2
-					t.show()
-				}
-				t.mu.Unlock()
-			}
-		}()
-	})
-}
-
-// The interval at which recorded calls are replayed. It is pollFirst after calls were found,
-// and doubles up to pollLast while none are.
-const (
-	pollFirst = 10 * time.Millisecond
-	pollLast  = 160 * time.Millisecond
-)
 
 // maxUndecided is far more than the system calls that a library makes between opening a
 // device and its first command.
@@ -380,7 +339,11 @@ func (t *tracer) atSyscall(th *tracee.Thread) {
 		}
 		th.Entered = info.Op == unix.PTRACE_SYSCALL_INFO_ENTRY
 		if th.Call == nil {
-			err := t.Guard(func() { th.Call = t.enter(th, info) })
+			err := t.Guard(func() {
+				if th.Call = t.enter(th, info); th.Call != nil {
+					t.injectBefore(th, info.Args)
+				}
+			})
 			if err != nil && !t.Broken() {
 				th.Call = t.Undecoded(th, info.Nr, info.Args, err)
 			}
@@ -395,7 +358,9 @@ func (t *tracer) atSyscall(th *tracee.Thread) {
 		if th.Call != nil {
 			c := th.Call
 			th.Call = nil
-			t.Complete(th, c, info.Result())
+			result := info.Result()
+			t.Guard(func() { result = t.injectAfter(th, c, result) })
+			t.Complete(th, c, result)
 		}
 	}
 }
@@ -448,6 +413,7 @@ func (t *tracer) letGo() bool {
 	}
 	for tid, th := range t.Threads {
 		if !waiting[th.Proc] {
+			t.injector.forget(th)
 			t.Abandon(th)
 			ptrace.Detach(tid, th.Signal)
 			delete(t.Threads, tid)

@@ -1,0 +1,114 @@
+//go:build amd64 || arm64
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/goverbs/goverbs/internal/tracing/event"
+)
+
+// TestFlightRecorder: a recorder writes a file when a verb fails, and at SIGUSR1. It keeps one of
+// them. It answers dump, and ends as the program does.
+func TestFlightRecorder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "made")
+	socket := filepath.Join(dir, "socket")
+	p := ibvtrace(t)
+	p.Cmd = exec.CommandContext(t.Context(), bin.ibvtrace, "record", "--how=ptrace", "-d", dir, "--files", "1", "--socket", socket,
+		"--", "sh", "-c", built(t, "verbs")+" all >/dev/null; echo $$; read x; exit 7")
+	p.Stderr = &p.out
+	_, _ = p.start()
+	var files []string
+	written := func(why string) []*event.Event {
+		t.Helper()
+		var events []*event.Event
+		p.await("a file was written because of "+why, func() bool {
+			files, _ = filepath.Glob(filepath.Join(dir, "ibvtrace-*.json"))
+			if len(files) != 1 {
+				return false
+			}
+			f, err := os.Open(files[0])
+			if err != nil {
+				return false // the next is there
+			}
+			defer f.Close()
+			events = nil
+			for r := event.NewReader(f); ; {
+				e, err := r.Read()
+				if err != nil {
+					break
+				}
+				events = append(events, e)
+			}
+			return len(events) > 1 && strings.HasPrefix(events[0].Why, "written because of "+why)
+		})
+		return events
+	}
+	if e := written("ibv_dealloc_pd of "); e[len(e)-1].Errno != "ENOTTY" {
+		t.Errorf("the file ends with %s %s", e[len(e)-1].Verb, e[len(e)-1].Errno)
+	}
+	p.Process.Signal(unix.SIGUSR1)
+	if n := len(written("SIGUSR1")); n < 6 {
+		t.Errorf("%d events, want more", n)
+	}
+	out, err := exec.Command(bin.ibvtrace, "dump", "--socket", socket).Output()
+	if err != nil || bytes.Count(out, []byte("\n")) < 6 {
+		t.Errorf("dump: %v, %q", err, out)
+	}
+	again, err := exec.Command(bin.ibvtrace, "record", "--how=ptrace", "--socket", socket, "true").CombinedOutput()
+	if exitOf(err) != 1 || !strings.Contains(string(again), "another ibvtrace record listens") {
+		t.Errorf("a second recorder: %v, %q", err, again)
+	}
+	p.stdin.Close()
+	if err := p.Wait(); exitOf(err) != 7 {
+		t.Errorf("%v, want status 7: %s", err, p.out.String())
+	}
+	out, err = exec.Command(bin.ibvtrace, "dump", "--socket", socket).CombinedOutput()
+	if exitOf(err) != 1 || !strings.Contains(string(out), "no ibvtrace record listens on "+socket) {
+		t.Errorf("dump without a recorder: %v, %q", err, out)
+	}
+}
+
+// TestDefaultSocket: only root's socket is below /run, where others can't write.
+func TestDefaultSocket(t *testing.T) {
+	home := func() (string, error) { return "/home/u/.cache", nil }
+	homeless := func() (string, error) { return "", errors.New("$HOME is not defined") }
+	for _, test := range []struct {
+		uid     int
+		runtime string
+		cache   func() (string, error)
+		want    string
+	}{
+		{0, "/run/user/0", home, "/run/ibvtrace/socket"},
+		{1000, "/run/user/1000", home, "/run/user/1000/ibvtrace/socket"},
+		{1000, "", home, "/home/u/.cache/ibvtrace/socket"},
+		{1000, "", homeless, "/run/ibvtrace/socket"},
+	} {
+		if got := defaultSocket(test.uid, test.runtime, test.cache); got != test.want {
+			t.Errorf("user %d with %q: %s, want %s", test.uid, test.runtime, got, test.want)
+		}
+	}
+}
+
+func TestRecordOptions(t *testing.T) {
+	for line, want := range map[string]string{
+		"--keep 0s true":     "--keep must be positive",
+		"--size 0 true":      "--size must be from 1 to",
+		"--files 0 true":     "--files must be positive",
+		"--on often true":    `"often" is not one of none, failed, event`,
+		"--all true":         "--all and COMMAND are mutually exclusive",
+		"--all -e post_send": "posts and polls are seen with --how=ptrace only",
+	} {
+		if err := record(strings.Fields(line)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", line, err, want)
+		}
+	}
+}
