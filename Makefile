@@ -1,5 +1,5 @@
-# What a person types here. `make demo` and `make test` need Debian, Go, make
-# and, for what they install, root or sudo; nothing else.
+# These targets are for people. `make demo` and `make test` need Debian, Go, make
+# and, to install packages, root or sudo.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-print-directory
 
-# Where Go's own installation instructions put it.
+# The folder of Go's own installation instructions.
 export PATH := $(PATH):/usr/local/go/bin
 # Only the race detector needs C.
 export CGO_ENABLED := 0
@@ -16,7 +16,7 @@ export GOFLAGS := $(GOFLAGS) -buildvcs=false
 
 KERNELS = $(shell awk '/^[^\#]/ && $$1 != "newest" { print $$1 }' rig/kernels)
 
-# 1: test-all also runs the tests that have passed with everything as it is.
+# With COUNT=1, test-all also runs tests that have passed with the same files.
 COUNT := 0
 
 # Debian packages, besides those that the rig itself needs.
@@ -31,22 +31,22 @@ help: ## this text
 	@awk -F ':.*## ' '/^[a-z -]+:.*## / { printf "make %-20s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: demo
-demo: go ## in a minute: Go and C exchange messages over RDMA in a VM; every verb shown
+demo: go ## Go and C exchange messages over RDMA in a VM, with every verb shown, in a minute
 	@rig/setup $(GETTERS)
 	@$(MAKE) -j2 build demo-setup
 	@rig/run -d rxe -t 180 -- demo/run
 
 .PHONY: test
-test: go test-setup ## what finds most, on the host and on Linux 6.1
+test: go test-setup ## a quick run, on the host and on Linux 6.1
 	@go run ./tests/runner -short
 
 .PHONY: test-all
-test-all: go test-setup ## what a change must pass: every test on one device, on Linux 6.1
+test-all: go test-setup ## the tests that a change must pass: every test on one device, on Linux 6.1
 	@go run ./tests/runner -count $(COUNT)
 
 # The commands of the workflow, one after the other, for hours.
 .PHONY: test-nightly
-test-nightly: go test-setup ## what runs at night: all devices, kernels and parameters
+test-nightly: go test-setup ## the nightly tests: all devices, kernels and parameters, for hours
 	@status=0; while IFS= read -r line; do \
 		printf '\n== %s\n' "$$line"; \
 		bash -euo pipefail -c "$$line" </dev/null || { status=1; printf 'failed: %s\n' "$$line"; }; \
@@ -59,21 +59,21 @@ test-kernels: go test-setup ## rxe, rxe-2, mlx5 and mlx5-eth on every kernel of 
 	done; exit $$status
 
 .PHONY: bench
-bench: go ## Go beside C in one boot, and what a post and a poll cost
+bench: go ## compare Go with C in one boot, and measure posts and polls
 	@rig/setup $(BENCHERS)
 	@tests/bench/run
 	$(heading) 'instructions'
 	@tests/bench/counted/run
 	$(heading) 'connecting and disconnecting'
 	@tests/bench/cm/run
-	$(heading) 'sockets beside those of C, and TCP'
+	$(heading) 'sockets in Go and in C, and TCP'
 	@tests/bench/sockets/run
-	$(heading) 'what ibvtrace costs the programs that it traces'
+	$(heading) 'the cost of ibvtrace in the programs that it traces'
 	@tests/bench/ibvtrace/run
-	$(heading) 'post and poll on an mlx5 device that is not there'
+	$(heading) 'post and poll on a fake mlx5 device'
 	@tests/bench/mlx5/run
 	@tests/bench/mlx5/counted/run
-	$(heading) 'post and poll on an EFA that is not there'
+	$(heading) 'post and poll on a fake EFA'
 	@tests/bench/efa/run
 	$(heading) 'post and poll on rings in memory'
 	@go test -run '^$$' -bench . -benchmem ./provider/... ./verbs
@@ -93,7 +93,7 @@ go:
 	[ -n "$$have" ] && printf '%s\n' "$$need" "$$have" | sort -CV || \
 		{ echo "Go $$need or newer is needed ($${have:-none} found): https://go.dev/dl" >&2; exit 1; }
 
-# Apart from `build`, so that both can go on at once.
+# Separate from `build`, so that both can run at the same time.
 .PHONY: demo-setup
 demo-setup:
 	@rig/setup

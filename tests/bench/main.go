@@ -5,9 +5,10 @@
 //
 // IBV is the program of cmd/ibv, whose pingpong is compared with ibv_rc_pingpong, and whose
 // measurements with perftest's. TEXT selects measurements by their names. GOSTREAM
-// and CSTREAM are the programs of ./stream and ./c. C and Go alternate, and each pair of
-// runs has the opposite order of the pair before, because the machine's load changes with
-// time. No result makes the program fail, because measurements are noisy.
+// and CSTREAM are the programs of ./stream and ./c. C and Go alternate, and each pair of runs
+// has the opposite order of the previous pair, because the machine's load changes with time.
+// Last, ibv xfer bench is compared with ibv write_bw. No result makes the program fail, because
+// measurements are noisy.
 package main
 
 import (
@@ -27,7 +28,7 @@ const (
 	address  = "192.168.77.1"
 )
 
-// A contest is one measurement of both.
+// A contest is one measurement of C and Go.
 type contest struct {
 	name    string
 	unit    string
@@ -89,6 +90,17 @@ func main() {
 		c.g = func() (float64, error) { return measured(column, ibv, append([]string{m.tool}, args...)) }
 		contests = append(contests, c)
 	}
+
+	contests = append(contests, contest{ // in place of C, ibv write_bw
+		name: "ibv xfer bench, 1 MiB, beside ibv write_bw",
+		unit: "MiB/s",
+		c: func() (float64, error) {
+			return measured(3, ibv, []string{"write_bw", "-d", device, "-x", gidIndex, "-s", "1048576", "-t", "8", "-n", "100"})
+		},
+		g:       func() (float64, error) { return moved(ibv, "1048576", "8") },
+		bar:     0.97,
+		highest: true,
+	})
 
 	var rows [][]string
 	for _, x := range contests {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,7 +91,7 @@ func bothSides(name string, args []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for !listening() {
+	for !listening(18515) {
 		select {
 		case err := <-server.done:
 			return "", fmt.Errorf("%q: the server ended: %v\n%s", server.Args, err, &server.out)
@@ -109,9 +110,45 @@ func bothSides(name string, args []string) (string, error) {
 	return out, err
 }
 
-// listening reports whether a process listens on the port of the ping-pongs and of perftest, 18515.
-func listening() bool {
-	socket := regexp.MustCompile(`(?m)^ *\d+: [0-9A-F]+:4853 [0-9A-F]+:0000 0A `)
+// moved runs ibv xfer serve and bench, and returns the bandwidth of writes of a size, in MiB/s.
+func moved(ibv, size, at string) (float64, error) {
+	server, err := startOn("0", ibv, "xfer", "serve", "-d", device)
+	if err != nil {
+		return 0, err
+	}
+	for !listening(18520) {
+		select {
+		case err := <-server.done:
+			return 0, fmt.Errorf("%q: the server ended: %v\n%s", server.Args, err, &server.out)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	client, err := startOn("1", ibv, "xfer", "bench", "--json", "-d", device, "-s", size, "-c", at, "-t", "4s", address)
+	if err != nil {
+		return 0, err
+	}
+	out, err := client.finish()
+	if err != nil {
+		return 0, err
+	}
+	if err := server.Process.Signal(os.Interrupt); err != nil {
+		return 0, err
+	}
+	if _, err := server.finish(); err != nil {
+		return 0, err
+	}
+	var r struct {
+		Results []struct{ Gbits float64 }
+	}
+	if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Results) != 1 {
+		return 0, fmt.Errorf("%v: %q", err, out)
+	}
+	return r.Results[0].Gbits * 1e9 / 8 / (1 << 20), nil
+}
+
+// listening reports whether a process listens on a port: 18515 is that of the ping-pongs and of perftest.
+func listening(port int) bool {
+	socket := regexp.MustCompile(fmt.Sprintf(`(?m)^ *\d+: [0-9A-F]+:%04X [0-9A-F]+:0000 0A `, port))
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		if table, err := os.ReadFile(file); err == nil && socket.Match(table) {
 			return true

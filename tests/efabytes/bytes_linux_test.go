@@ -1,7 +1,7 @@
-// Package efabytes compares, byte for byte, what this library and libefa write for an EFA
-// device: the descriptors of sends and receives, and doorbells. It also compares what they read
-// from completions. Both play the same scripts on the device of tests/fakeefa, which needs
-// neither a VM nor root:
+// Package efabytes compares, byte for byte, the descriptors of sends and receives and the
+// doorbells that this library and libefa write for an EFA device. It also compares the
+// completions that both report. Both play the same scripts on the device of tests/fakeefa,
+// which needs neither a VM nor root:
 //
 //	go test ./tests/efabytes
 //	go test ./tests/efabytes -libefa "$(tests/efabytes/libefa)"    # with Debian's newest
@@ -9,7 +9,7 @@
 // Debian 12's libefa has neither RDMA writes nor requests of 128 bytes.
 //
 // Package provider/efa lists the intended differences. The numbers of requests are left out:
-// they mean something to the driver only.
+// they have a meaning for the driver only.
 package efabytes
 
 import (
@@ -31,7 +31,7 @@ var newer = flag.String("libefa", "", "the `folder` with another libefa and what
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnHost) }
 
-// A script is what both players do.
+// A script is the list of commands that both players execute.
 type script struct {
 	strings.Builder
 	rnd *rand.Rand
@@ -43,7 +43,7 @@ type script struct {
 	unpolled     []int // completions: 0 of sends, 1 of receives
 }
 
-// Options are what a script is about.
+// Options are the properties of a script.
 type options struct {
 	typ    string
 	events int
@@ -56,7 +56,7 @@ type options struct {
 // The values of writes.
 const (
 	plainWrites  = 1
-	inlineWrites = 2 // they may have inline data
+	inlineWrites = 2 // RDMA writes may have inline data
 )
 
 func (o options) srd() bool { return o.typ == "SRD" }
@@ -65,8 +65,8 @@ const queue = 8
 
 func (s *script) line(format string, args ...any) { fmt.Fprintf(s, format+"\n", args...) }
 
-// buffers returns n buffers. They are shorter than 64 KiB: of the length of longer ones, old
-// libefas keep the lower 16 bits.
+// buffers returns n buffers. The buffers are shorter than 64 KiB: old libefas keep only the
+// lower 16 bits of a length.
 func (s *script) buffers(n int) string {
 	var b strings.Builder
 	for range n {
@@ -166,7 +166,7 @@ func (s *script) waiting(recv int) (n int) {
 	return n
 }
 
-// poll polls as many as the players do at a time.
+// poll polls as many completions as the players poll at a time.
 func (s *script) poll() {
 	s.line("p")
 	s.unpolled = s.unpolled[min(8, len(s.unpolled)):]
@@ -228,7 +228,8 @@ func libefas(t *testing.T) []string {
 	if *newer == "" {
 		return []string{program}
 	}
-	// The loader of the C library that it needs, with the libraries of that folder.
+	// The newer libefa needs the loader of its own C library, and the libraries of that
+	// folder.
 	libraries := filepath.Join(*newer, "usr/lib/x86_64-linux-gnu")
 	return []string{filepath.Join(*newer, "usr/lib64/ld-linux-x86-64.so.2"), "--library-path", libraries, program}
 }

@@ -5,8 +5,8 @@
 // The program finds efa_0, opens it, and creates queues on it. Fakeefa answers its uverbs calls
 // instead of the kernel. The device's memory is that of the file that the program has opened:
 // mapping the file a second time shows what a driver has written to queues and doorbells, and
-// lets the program write completions. So the bytes that drivers write, and what posts and polls
-// cost, can be observed on any machine. See package fakedev.
+// lets the program write completions. So the bytes that drivers write, and the cost of posts
+// and polls, can be observed on any machine. See package fakedev.
 package main
 
 import (
@@ -28,8 +28,8 @@ func main() {
 	fakedev.Main("fakeefa", dev)
 }
 
-// Where the device has its queues in the file. The i-th QP and CQ, from 1, have room of their
-// own. The player in tests/efabytes knows these numbers.
+// These are the locations of the device's queues in the file. The i-th QP and CQ, from 1,
+// have space of their own. The player in tests/efabytes uses the same numbers.
 const (
 	room    = 1 << 24
 	cqRoom  = 1 << 34 // where CQs begin
@@ -44,7 +44,8 @@ const (
 	sqBellAt, rqBellAt, cqBellAt = 0x10, 0x20, 0x40
 )
 
-// sizeOfCQE is an ioctl of this device only: it tells the size of a completion of the last CQ.
+// sizeOfCQE is an ioctl of this device only: it returns the size of a completion of the last
+// CQ.
 const sizeOfCQE = 0xefa
 
 // A device answers as Linux with an EFA would, as far as that is possible without hardware. It
@@ -58,7 +59,7 @@ type device struct {
 	cqe                   uint32 // size of the last CQ's entries
 }
 
-// Files are those of an EFA.
+// Files returns the files of an EFA.
 func (d *device) Files() map[string]string {
 	const (
 		verbs = "infiniband_verbs/"

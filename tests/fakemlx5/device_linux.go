@@ -31,7 +31,7 @@ type device struct {
 	queues map[uint32]rings.Queue // the last one of each kind
 }
 
-// Files are those of an InfiniBand ConnectX.
+// Files returns the files of an InfiniBand ConnectX.
 func (d *device) Files() map[string]string { return files }
 
 func (d *device) Ioctl(c *fakedev.Call) error {
@@ -88,7 +88,7 @@ func (d *device) answer(r *fakedev.Request) error {
 	return unix.EPROTONOSUPPORT
 }
 
-// where tells a program the location of its last queue.
+// where returns the location of a program's last queue to the program.
 func (d *device) where(p fakedev.Process, addr uint64) error {
 	var q rings.Queue
 	if err := p.Read(addr, fakedev.Bytes(&q)); err != nil {

@@ -1,6 +1,6 @@
 package main
 
-// files are those with which programs find the device.
+// files are the files with which programs find the device.
 var files = func() map[string]string {
 	const (
 		verbs = "infiniband_verbs/"

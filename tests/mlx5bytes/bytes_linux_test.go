@@ -1,6 +1,6 @@
-// Package mlx5bytes compares, byte for byte, what this library and libmlx5 write for an
-// mlx5 device: work queue elements, doorbell records and registers. It also compares what
-// they read from completions. Both play the same scripts on the device of tests/fakemlx5,
+// Package mlx5bytes compares, byte for byte, the work queue elements, doorbell records and
+// register writes of this library and of libmlx5 for an mlx5 device. It also compares the
+// completions that both report. Both play the same scripts on the device of tests/fakemlx5,
 // which needs neither a VM nor root:
 //
 //	go test ./tests/mlx5bytes
@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnHost) }
 
-// The programs that play.
+// theirs and ours return the programs that play.
 func theirs(t *testing.T) string { return rdmatest.CProgram(t, "c/play.c") }
 func ours(t *testing.T) string   { return rdmatest.Program(t, "play") }
 
@@ -790,7 +790,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestTimed: CreateCQ tells the kernel which clock a CQ with timestamps uses.
+// TestTimed: CreateCQ informs the kernel which clock a CQ with timestamps uses.
 func TestTimed(t *testing.T) {
 	s := new(script)
 	s.add("cq", 0)
@@ -801,7 +801,7 @@ func TestTimed(t *testing.T) {
 	}
 }
 
-// TestArm: what arms a CQ, with another consumer index each time.
+// TestArm arms a CQ, with another consumer index each time.
 func TestArm(t *testing.T) {
 	c := config{typ: verbs.RC, sends: 64, recvs: 64, sendSGEs: 1, recvSGEs: 1}
 	m, s := random(4, c), newScript(c)
@@ -887,7 +887,7 @@ func (s *script) cqe(e [64]byte) {
 	s.add("cqe", numbers...)
 }
 
-// TestCompletions has both read the same entries: random ones of each kind, and errors
+// TestCompletions makes both read the same entries: random entries of each kind, and errors
 // with each syndrome.
 func TestCompletions(t *testing.T) {
 	for _, tt := range []struct {

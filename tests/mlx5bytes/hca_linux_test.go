@@ -448,7 +448,7 @@ func TestOnHCA(t *testing.T) {
 				t.FailNow()
 			}
 			lines := log.until(t, sides)
-			sides[1].blocks = sides[0].blocks // libmlx5 tells
+			sides[1].blocks = sides[0].blocks // only libmlx5's side prints it
 			for hca, p := range sides {
 				p.collect(t, c.typ, hca, lines)
 			}

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the file transactions")
 
-// A cost is what one call has an adapter do over PCIe, and the processor for it.
+// A cost is the PCIe traffic that one call causes, and the processor's part in it.
 type cost struct {
 	rings         int // registers' buffers written to
 	registerBytes int // that were stored there
@@ -28,8 +28,8 @@ const (
 	recvStride = 64 // with three elements, of a QP or an SRQ
 )
 
-// costOf counts what a step has written, by what is in memory after it: a store that changed
-// nothing isn't seen.
+// costOf counts a step's writes by the memory's contents after it: a store that changed
+// nothing isn't counted.
 func costOf(s *step) (c cost) {
 	words, blocks := 0, 0
 	lines := map[int]bool{}
@@ -76,8 +76,8 @@ func (c cost) String() string {
 	return fmt.Sprintf("%d | %d | %d | %d | %d | %d", c.rings, c.registerBytes, c.wqeBytes, c.fetched, c.records, c.cqes)
 }
 
-// TestTransactions counts what the calls of a fast path cost an adapter, here and in libmlx5, and
-// compares with the committed table. Nothing may cost more here.
+// TestTransactions counts the cost of each call of the fast path for an adapter, here and in
+// libmlx5, and compares the counts with the committed table. No call may cost more here.
 func TestTransactions(t *testing.T) {
 	dependencies(t)
 	base := config{typ: verbs.RC, sends: 64, recvs: 64, sendSGEs: 4, recvSGEs: 3, inline: 64}
@@ -97,7 +97,7 @@ func TestTransactions(t *testing.T) {
 	var table strings.Builder
 	fmt.Fprintln(&table, "What one call costs an mlx5 adapter: go test ./tests/mlx5bytes -run TestTransactions -update writes this file.")
 	fmt.Fprintln(&table, "\n| call | of | rings | register bytes | WQE bytes | lines fetched | records | CQEs |\n|---|---|---|---|---|---|---|---|")
-	// tell adds the costs of the last command of a script.
+	// tell adds the costs of the last command of a script to the table.
 	tell := func(name string, s *script, command string, cqes int) {
 		t.Helper()
 		var costs [2]cost

@@ -30,7 +30,7 @@ func inGuest(file string) int {
 	g := guest{say: func(r report) {
 		line, err := json.Marshal(r)
 		if err != nil {
-			panic(err) // there is nothing in it that JSON hasn't
+			panic(err) // all values can be encoded
 		}
 		fmt.Printf("%s%s\n", reportMark, line)
 	}}
@@ -38,7 +38,7 @@ func inGuest(file string) int {
 		err = json.Unmarshal(text, &g.plan)
 	}
 	if err == nil {
-		// What a test leaves behind becomes this program's child.
+		// Processes that a test leaves behind become this program's children.
 		err = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 	}
 	if err != nil {
@@ -50,12 +50,12 @@ func inGuest(file string) int {
 	return 0
 }
 
-// all runs the mutants in turn, until one spoils the guest.
+// all runs the mutants in turn, until a mutant spoils the guest.
 func (g *guest) all() {
 	if g.Limits == nil {
 		g.Limits = make(map[string]time.Duration)
 	}
-	// The tests have to pass without a mutant, in a guest that none has touched.
+	// The tests must pass without a mutant, in a new guest.
 	for _, p := range g.Runs {
 		for _, folder := range p.Folders {
 			if g.Limits[folder] > 0 {
@@ -87,9 +87,9 @@ func (g *guest) all() {
 	}
 }
 
-// try runs the tests in a folder with a mutant. What fails has to fail again, and to pass
-// without the mutant: else the test is unsteady, or the guest is spoiled. Without a name, it
-// is all tests. None are skipped, which package rdmatest does itself.
+// try runs the tests in a folder with a mutant. A failed test must fail again, and pass
+// without the mutant. Otherwise the test is unsteady, or the guest is spoiled. Without a
+// name, try runs all tests. It skips none, because package rdmatest skips tests itself.
 func (g *guest) try(b build, folder string) (became outcome, by string, spoiled bool) {
 	limit := g.Limits[folder]
 	for range tries {
@@ -114,7 +114,7 @@ func (g *guest) try(b build, folder string) (became outcome, by string, spoiled 
 	return survived, "", false
 }
 
-// tries is how often tests of which one is unsteady run.
+// tries is how often tests run if one of them is unsteady.
 const tries = 3
 
 // compiled runs the compiled tests in a folder until one fails.
@@ -123,13 +123,13 @@ func (g *guest) compiled(b build, folder string, limit time.Duration, more ...st
 	ctx := context.Background()
 	if limit > 0 {
 		var stop func()
-		ctx, stop = context.WithTimeout(ctx, limit+time.Minute) // what doesn't end by itself
+		ctx, stop = context.WithTimeout(ctx, limit+time.Minute) // for tests that don't end by themselves
 		defer stop()
 	}
 	args := append([]string{filepath.Join(b.Dir, "amd64", folder+".test"), "-test.short", "-test.failfast", "-test.timeout", limit.String()}, more...)
 	output, err := runIn(ctx, filepath.Join("tests/device", folder), args, append(os.Environ(), "GOVERBS_BIN="+filepath.Join(b.Dir, "amd64/bin")), b.Number)
 	if errors.Is(err, exec.ErrWaitDelay) {
-		err = nil // something left behind holds the output open
+		err = nil // a process that was left behind holds the output open
 	}
 	killChildren()
 	became, by := judge(output, err)
@@ -141,7 +141,7 @@ func (g *guest) compiled(b build, folder string, limit time.Duration, more ...st
 	return became, by
 }
 
-// killChildren ends what tests have left behind.
+// killChildren kills processes that tests have left behind.
 func killChildren() {
 	for {
 		names, _ := filepath.Glob("/proc/self/task/*/children")

@@ -1,25 +1,26 @@
 //go:build linux
 
-// Command mutate says how much the tests find. It places small mistakes in the code, one
-// at a time, and runs the tests that should find them: those that do not are missing a
-// test, or change nothing that can be seen.
+// Command mutate measures how many mistakes the tests find. It places small mistakes in the
+// code, one at a time, and runs the tests that should find them. A mistake that no test finds
+// lacks a test, or has no observable effect.
 //
 //	go run ./tests/mutate [-seed N] [-n N] [-o FILE] [PACKAGE...]
 //	go run ./tests/mutate -survivors FILE [-rig] [-o FILE]
 //
 // The same seed gives the same mutants while the source is the same, and the first of
-// them are the same for each -n. They get to the compiler as an overlay: nothing changes
-// in the tree. FILE has a line of JSON for each mutant; what it has already is not run
-// again, so an interrupted run goes on where it was.
+// them are the same for each -n. The compiler gets them as an overlay, so the tree doesn't
+// change. FILE has a line of JSON for each mutant. Mutants in FILE are not run again, so an
+// interrupted run can be resumed.
 //
-// The tests are those on the host: of the package, and those that testedBy lists.
-// -survivors runs them for the mutants that survived, or with -rig those that need a
-// device, in the virtual machines of rig: the packages that inRig lists, as in a quick
-// run of tests/runner. A virtual machine boots once for many mutants.
+// mutate runs tests on the host: those of the package, and those that testedBy lists.
+// -survivors runs them for the mutants that survived. With -rig, it runs the tests that need
+// a device, in the virtual machines of rig: the packages that inRig lists, as in a quick run
+// of tests/runner. A virtual machine boots once for many mutants.
 //
-// -own and -skip make a first look quick, -only picks some files of the same list.
+// -own and -skip make a first run quick. -only selects files.
 //
-// The file `equivalent` lists mutants that cannot be told from the original, and why.
+// The file `equivalent` lists mutants that cannot be distinguished from the original, with
+// the reasons.
 package main
 
 import (
@@ -129,7 +130,7 @@ func mutate(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // programs also run as other users
+	if err := os.Chmod(dir, 0o755); err != nil { // programs run as other users, too
 		return err
 	}
 	r := &runner{code: c, dir: dir, own: o.own, skip: o.skip, inRig: o.rig, vm: "rig/run"}
@@ -157,7 +158,7 @@ func chosen(c *code, o options) ([]mutant, error) {
 	return mutants, nil
 }
 
-// all runs the mutants that the results do not have, and adds them.
+// all runs the mutants that the results lack, and adds their outcomes.
 func (r *runner) all(ctx context.Context, mutants []mutant, reasons map[string]string, output string) ([]mutant, error) {
 	earlier, err := readResults(output)
 	if err != nil {

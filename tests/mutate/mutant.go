@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// A mutant is an edit, and what became of it: a line of the results.
+// A mutant is an edit and its outcome: a line of the results.
 type mutant struct {
 	File     string
 	Line     int
@@ -17,12 +17,12 @@ type mutant struct {
 	Before   string
 	After    string
 	Outcome  outcome `json:",omitempty"`
-	By       string  `json:",omitempty"` // the test that failed; why it is equivalent
+	By       string  `json:",omitempty"` // the test that failed, or the reason for its equivalence
 	Seconds  float64 `json:",omitempty"`
 
 	pkg    *pkg
 	edit   edit
-	number int   // in the build of many; 0: it has its own
+	number int   // in a shared build; 0: the mutant has its own build
 	build  build // for guests
 }
 
@@ -32,7 +32,7 @@ const (
 	killed     outcome = "killed"
 	hung       outcome = "hung" // killed too: the tests did not end
 	survived   outcome = "survived"
-	equivalent outcome = "equivalent" // listed as such, and not run
+	equivalent outcome = "equivalent" // listed as equivalent, and not run
 	broken     outcome = "broken"     // does not compile
 )
 
@@ -43,13 +43,13 @@ func (c *code) mutant(p *pkg, e edit) mutant {
 	return m
 }
 
-// key names a mutant by what stays the same while other lines of its file change.
+// key identifies a mutant independently of changes to other lines of its file.
 func (m mutant) key() string {
 	return strings.Join([]string{m.File, m.Function, m.Before, m.After}, "\t")
 }
 
-// sample picks n mutants at random, at most one in a line of the source. The first of
-// them are the same for each n.
+// sample selects n mutants at random, at most one in a line of the source. The first of them
+// are the same for each n.
 func (c *code) sample(seed uint64, n int) []mutant {
 	type line struct {
 		p     *pkg
@@ -89,8 +89,8 @@ func (c *code) sample(seed uint64, n int) []mutant {
 	return picked
 }
 
-// locate returns the mutants that there are for what was recorded of earlier ones, and
-// the records whose code is no longer there.
+// locate returns the mutants that match records of earlier runs, and the records whose code
+// no longer exists.
 func (c *code) locate(records []mutant) (found, gone []mutant) {
 	byKey := make(map[string][]mutant)
 	for _, p := range c.packages {

@@ -39,8 +39,8 @@ func module(t *testing.T, files map[string]string) *code {
 	return c
 }
 
-// mutants returns what the operators make of a line in a function's body, whether it
-// compiles or not: the operators, and the line after them.
+// mutants returns the operators that apply to a line in a function's body, with the resulting
+// line, whether it compiles or not.
 func mutants(t *testing.T, line string) []string {
 	t.Helper()
 	c := module(t, map[string]string{"p/p.go": `package p
@@ -116,7 +116,7 @@ func TestOperators(t *testing.T) {
 	}
 }
 
-// example is enough for some hundred mutants, beside files that must have none.
+// example has code for some hundred mutants, and files that must have none.
 var example = map[string]string{
 	"p/p.go": `package p
 
@@ -270,7 +270,7 @@ func TestNext(t *testing.T) {
 `,
 	})
 	all := c.sample(1, 1000)
-	for _, e := range c.packages[0].edits { // more than one in a line too
+	for _, e := range c.packages[0].edits { // including several in a line
 		if c.compiles(c.packages[0], e) {
 			all = append(all, c.mutant(c.packages[0], e))
 		}
@@ -283,7 +283,7 @@ func TestNext(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.limit = 5 * time.Second // some do not end
+	s.limit = 5 * time.Second // some mutants do not end
 	become := make(map[string]mutant)
 	for _, m := range all {
 		if _, again := become[m.Operator+": "+m.Before+" > "+m.After]; again {

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// An edit replaces a piece of one file. It is what an operator has found to change.
+// An edit replaces a piece of one file. Operators find edits.
 type edit struct {
 	file       string // relative to the module
 	start, end int
@@ -21,7 +21,7 @@ type edit struct {
 	operator   string
 	function   string // around it, with its receiver: "(*queue).push"
 	body       span   // of that function, without the braces
-	results    bool   // it returns something
+	results    bool   // the function has results
 }
 
 // A span is a piece of a file.
@@ -32,11 +32,11 @@ type finder struct {
 	fset   *token.FileSet
 	info   *types.Info
 	source []byte
-	around edit // what an edit has of the function around it
+	around edit // the edit's fields for the function around it
 	edits  []edit
 }
 
-// find returns all edits that the operators know for a file. Not each of them compiles.
+// find returns all edits that the operators find in a file. Some of them don't compile.
 func find(fset *token.FileSet, info *types.Info, name string, source []byte, file *ast.File) []edit {
 	f := finder{fset: fset, info: info, source: source}
 	for _, d := range file.Decls {
@@ -97,7 +97,8 @@ func (f *finder) node(n ast.Node) {
 	}
 }
 
-// condition negates what is not a comparison: binary and `drop !` have those.
+// condition negates conditions other than comparisons and negations, which binary and `drop
+// !` change.
 func (f *finder) condition(cond ast.Expr) {
 	switch c := ast.Unparen(cond).(type) {
 	case nil:
@@ -151,8 +152,8 @@ func (f *finder) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// constant adds one to a number, and takes a bit from one that is written in
-// hexadecimal: such are masks.
+// constant adds one to a number, and clears a bit of a number in hexadecimal, which is
+// usually a mask.
 func (f *finder) constant(n *ast.BasicLit) {
 	if n.Kind != token.INT {
 		return
@@ -173,7 +174,7 @@ func (f *finder) constant(n *ast.BasicLit) {
 	f.add("constant", n, text)
 }
 
-// statements removes what has an effect and no value: calls, assignments, jumps.
+// statements removes statements that have an effect and no value: calls, assignments, jumps.
 func (f *finder) statements(list []ast.Stmt) {
 	for _, s := range list {
 		switch s := s.(type) {
@@ -193,8 +194,8 @@ func (f *finder) statements(list []ast.Stmt) {
 	}
 }
 
-// arguments swaps two neighbours of the same type in a call. The texts of errors are
-// left alone, and what takes its arguments in any order.
+// arguments swaps two neighbours of the same type in a call. It skips the texts of errors,
+// and functions whose arguments may be in any order.
 func (f *finder) arguments(n *ast.CallExpr) {
 	if tv := f.info.Types[n.Fun]; tv.IsType() {
 		return

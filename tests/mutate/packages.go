@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// A code is the source of some packages, with the types that it has.
+// A code is the source of some packages, with its types.
 type code struct {
 	fset     *token.FileSet
 	importer types.Importer
@@ -129,10 +129,10 @@ func (c *code) apply(e edit) []byte {
 	return slices.Concat(source[:e.start], []byte(e.text), source[e.end:])
 }
 
-// compiles says whether the package does with the edit.
+// compiles reports whether the package compiles with the edit.
 func (c *code) compiles(p *pkg, e edit) bool { return c.checks(p, e.file, c.apply(e)) }
 
-// checks says whether the package compiles with this in place of one of its files.
+// checks reports whether the package compiles with source in place of one of its files.
 func (c *code) checks(p *pkg, name string, source []byte) bool {
 	file, err := parser.ParseFile(c.fset, name, source, parser.SkipObjectResolution)
 	if err != nil {

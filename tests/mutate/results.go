@@ -16,7 +16,7 @@ import (
 	"text/tabwriter"
 )
 
-// readResults reads what a run has written. A file that is not there has none.
+// readResults reads the results of a run. A missing file has none.
 func readResults(name string) ([]mutant, error) {
 	file, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -38,8 +38,8 @@ func readResults(name string) ([]mutant, error) {
 }
 
 // readEquivalent reads the table of mutants that no test can tell from the original, by
-// their keys, with the reasons. Its lines have the file, the function, the line before
-// and after, and the reason, with tabs between.
+// their keys, with the reasons. Its lines have the file, the function, the line before and
+// after the edit, and the reason, separated by tabs.
 func readEquivalent(name string) (map[string]string, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -61,8 +61,8 @@ func readEquivalent(name string) (map[string]string, error) {
 	return reasons, nil
 }
 
-// stale returns the keys of the table that no mutant of these packages has, though
-// their file is one of theirs.
+// stale returns the keys of the table that match no mutant, although their file belongs to
+// these packages.
 func (c *code) stale(reasons map[string]string) []string {
 	have := make(map[string]bool)
 	for _, p := range c.packages {
@@ -81,7 +81,7 @@ func (c *code) stale(reasons map[string]string) []string {
 	return stale
 }
 
-// summary writes the table by package, and what survived.
+// summary writes the table by package, and the mutants that survived.
 func summary(w io.Writer, all []mutant) {
 	counts := make(map[string]map[outcome]int)
 	var names []string

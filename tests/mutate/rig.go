@@ -19,8 +19,8 @@ import (
 )
 
 // inRig lists, for the packages below a folder, the tests that find their mistakes on
-// devices: for each device, named as for rig/run, the folders of tests/device, those
-// that tell most first. The first entry that fits counts.
+// devices: for each device, named as for rig/run, the folders of tests/device, the most
+// effective first. The first matching entry counts.
 var inRig = []struct {
 	folder string
 	on     []onDevice
@@ -36,7 +36,7 @@ var inRig = []struct {
 	{"cmd/ibvtrace", []onDevice{{"rxe", []string{"ibvtrace"}}, {"mlx5", []string{"ibvtrace"}}}},
 }
 
-// onDevice has tests that run on a device.
+// An onDevice has the tests that run on a device.
 type onDevice struct {
 	device  string
 	folders []string
@@ -62,15 +62,15 @@ func testsOn(device, file string) []string {
 	return nil
 }
 
-// A plan is what a guest runs.
+// A plan is a guest's work.
 type plan struct {
 	Plain  build
 	Runs   []planned
 	Limits map[string]time.Duration // by folder, of tests that have passed without a mutant
 }
 
-// A build is a folder of compiled tests, which has their programs in bin, and the number
-// of the mutant that they are to run with.
+// A build is a folder of compiled tests, which has their programs in bin, and the number of
+// the mutant with which they run.
 type build struct {
 	Dir    string
 	Number int
@@ -82,19 +82,19 @@ type planned struct {
 	Folders []string
 }
 
-// A report is a line that a guest prints for the host: on a mutant, in the order of the
-// plan, or one of the others.
+// A report is a line that a guest prints for the host: about a mutant, in the order of the
+// plan, about a folder, or an error.
 type report struct {
 	Outcome outcome // "": its run begins
 	By      string  `json:",omitempty"`
 	Seconds float64 `json:",omitempty"`
-	Spoiled bool    `json:",omitempty"` // By fails without it too, now: it is the last of this guest
+	Spoiled bool    `json:",omitempty"` // By now fails without the mutant, too: it is the last mutant of this guest
 
-	// The tests in a folder pass without a mutant.
+	// Folder is set if its tests pass without a mutant.
 	Folder string        `json:",omitempty"`
 	Limit  time.Duration `json:",omitempty"`
 
-	// Nothing can be run.
+	// Error is set if nothing can be run.
 	Error string `json:",omitempty"`
 }
 
@@ -147,8 +147,8 @@ func compileRig(ctx context.Context, overlay, dir string) error {
 	return nil
 }
 
-// onDevice runs mutants on a device, adds those that are killed, and returns the others. A
-// guest that a mutant has spoiled is replaced by another.
+// onDevice runs mutants on a device, adds the killed mutants, and returns the others. A new
+// guest replaces a guest that a mutant has spoiled.
 func (r *runner) onDevice(ctx context.Context, device string, mutants []mutant, add func(mutant) error) (left []mutant, err error) {
 	var waiting []mutant
 	for _, m := range mutants {
@@ -185,7 +185,8 @@ func (r *runner) onDevice(ctx context.Context, device string, mutants []mutant, 
 			case said.Outcome == "":
 				begun++
 			case said.Spoiled && ended > 0:
-				// By an earlier one, it may be. So it is the first of the next guest.
+				// An earlier mutant may be the cause. So this mutant is the first of the next
+				// guest.
 			default:
 				return become(said)
 			}
@@ -210,8 +211,8 @@ func (r *runner) onDevice(ctx context.Context, device string, mutants []mutant, 
 	return left, nil
 }
 
-// boot runs a plan in a guest, and passes on what it reports. It returns how the guest has
-// failed, beside other errors.
+// boot runs a plan in a guest, and passes on its reports. It returns the guest's failure
+// separately from other errors.
 func (r *runner) boot(ctx context.Context, device string, p plan, report func(report) error) (failed, err error) {
 	file := filepath.Join(r.dir, "plan")
 	text, err := json.Marshal(p)
@@ -240,7 +241,7 @@ func (r *runner) boot(ctx context.Context, device string, p plan, report func(re
 	return failed, cmp.Or(ctx.Err(), reported)
 }
 
-// readReports passes on the reports among the lines, to the end, or to the first error.
+// readReports passes on the reports among the lines, until the end or the first error.
 func readReports(lines io.Reader, each func(report) error) error {
 	var failed error
 	for read := bufio.NewReader(lines); ; {

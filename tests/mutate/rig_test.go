@@ -47,7 +47,7 @@ func TestTestsOn(t *testing.T) {
 	}
 }
 
-// TestGuest has a guest whose tests fail as a mutant's number says.
+// TestGuest runs a guest whose tests fail according to a mutant's number.
 func TestGuest(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -112,7 +112,7 @@ func TestGuest(t *testing.T) {
 		})
 	}
 
-	// Tests that fail in any case say nothing of a mutant.
+	// Tests that fail without a mutant show nothing about a mutant.
 	var said []report
 	g := guest{say: func(r report) { said = append(said, r) }}
 	g.Runs = []planned{{build{Number: 1}, []string{"a"}}}
@@ -124,7 +124,7 @@ func TestGuest(t *testing.T) {
 	}
 }
 
-// TestOnDevice has a program in the place of the rig, which says what each guest reports.
+// TestOnDevice replaces the rig by a program that prints each guest's reports.
 func TestOnDevice(t *testing.T) {
 	lines := func(reports ...report) string {
 		var text strings.Builder
@@ -142,7 +142,7 @@ func TestOnDevice(t *testing.T) {
 	spoils := report{Outcome: killed, By: "TestB", Spoiled: true}
 	for _, c := range []struct {
 		name   string
-		guests []string // what each prints; a number before it is its status
+		guests []string // the output of each guest, after its exit status if there is one
 		killed map[string]string
 		left   []string
 		err    string
@@ -174,7 +174,7 @@ func TestOnDevice(t *testing.T) {
 				}
 			}
 			r := &runner{dir: dir, vm: filepath.Join(dir, "vm")}
-			// Each keeps the plan that it got.
+			// Each guest stores its plan.
 			script := "#!/bin/bash\ncd ${0%/*}; i=$(cat n); echo $((i+1)) >n; cp \"${@: -1}\" plan$i; cat out$i; exit $(cat status$i)\n"
 			for name, text := range map[string]string{"vm": script, "n": "0"} {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// testedBy lists, for the packages below a folder, the packages whose tests on the host
-// find their mistakes. Those of the mutant's own package come first in any case. The
-// first entry that fits counts.
+// testedBy lists, for the packages below a folder, the packages whose tests on the host find
+// their mistakes. The tests of the mutant's own package always come first. The first matching
+// entry counts.
 var testedBy = []struct {
 	folder string
 	tests  []string
@@ -50,11 +50,10 @@ func tests(file string) []string {
 	return all
 }
 
-// A runner runs tests with a mutant in place of what is in the tree. It does not change
-// the tree.
+// A runner runs tests with a mutant in place of the tree's code. It does not change the tree.
 type runner struct {
 	code   *code
-	dir    string // for what it writes
+	dir    string // for its files
 	own    bool   // run the tests of the mutant's own package only
 	skip   string // tests to leave out
 	inRig  bool   // run the tests that need a device
@@ -77,7 +76,7 @@ func (r *runner) prepare(mutants []mutant) (err error) {
 	return err
 }
 
-// overlay writes a file for go's -overlay, and the sources that it names.
+// overlay writes a file for the go command's -overlay, and the sources that it names.
 func (r *runner) overlay(name string, files map[string][]byte) (string, error) {
 	dir := filepath.Join(r.dir, name)
 	replace := make(map[string]string)
@@ -154,8 +153,8 @@ func (r *runner) host(ctx context.Context, m *mutant) error {
 	return nil
 }
 
-// suite compiles the tests of a package and runs them without a mutant: they have to
-// pass. With one they may take several times as long.
+// suite compiles the tests of a package and runs them without a mutant. They must pass. With
+// a mutant, they may take several times as long.
 func (r *runner) suite(ctx context.Context, folder string) (*suite, error) {
 	if s := r.suites[folder]; s != nil {
 		return s, nil
@@ -185,7 +184,7 @@ func compile(ctx context.Context, folder, overlay, binary string) (string, error
 }
 
 // runTests runs compiled tests until one fails. A limit of 0 is none. The go commands that
-// they run see the mutants too.
+// the tests run use the mutants, too.
 func (r *runner) runTests(ctx context.Context, folder, binary, overlay string, number int, limit time.Duration) (string, error) {
 	args := []string{binary, "-test.failfast", "-test.paniconexit0", "-test.timeout", limit.String()}
 	if r.skip != "" {
@@ -214,11 +213,11 @@ func withOverlay(name string) []string {
 	return append(os.Environ(), "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+name))
 }
 
-// limit is how long tests may take with a mutant, if without one they take so long.
+// limit returns how long tests may take with a mutant, given their time without one.
 func limit(took time.Duration) time.Duration { return 15*time.Second + 4*took }
 
-// judge says what the output and the exit status of tests mean for the mutant, and
-// which test it fell to.
+// judge returns the outcome for the mutant from the tests' output and exit status, and the
+// test that killed it.
 func judge(output string, err error) (outcome, string) {
 	if err == nil {
 		return survived, ""

@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Most mutants are compiled together, which takes most of the time: each has its own
-// copy of the function that it is in, and a variable of the environment picks one.
+// Most mutants are compiled together, because compiling takes most of the time. Each mutant
+// has its own copy of its function, and a variable of the environment selects a mutant.
 //
 //	func f() {
 //		if mutantNumber == 7 {
@@ -20,9 +20,10 @@ import (
 //		the body
 //	}
 //
-// So a program that a test starts without the environment has no mutant in it.
+// So a program that a test starts without the environment runs without a mutant.
 
-// variable is the variable of the environment, 0 or not there for no mutant.
+// variable is the variable of the environment: the mutant's number, or unset or 0 for no
+// mutant.
 const variable = "MUTANT"
 
 const selector = `package %s
@@ -35,8 +36,8 @@ import (
 var mutantNumber, _ = strconv.Atoi(os.Getenv("` + variable + `"))
 `
 
-// together numbers the mutants that can share a build, and returns the files that
-// change with them. Others are outside of functions, or have labels.
+// together numbers the mutants that can share a build, and returns the files that change with
+// them. Mutants outside of functions, or in functions with labels, can't.
 func (c *code) together(mutants []mutant) map[string][]byte {
 	type function struct {
 		pkg  *pkg

@@ -23,7 +23,7 @@ const (
 )
 
 // linked lists the packages that programs link. In a quick run, the race detector runs only their tests.
-var linked = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./mlx5dv", "./efadv", "./rdmacm", "./rdmanl", "./rsocket", "./sa", "./umad", "./xfer"}
+var linked = []string{"./internal/...", "./ioctl", "./provider/...", "./verbs", "./mlx5dv", "./efadv", "./rdmacm", "./rdmanl", "./rsocket", "./s3rdma", "./sa", "./umad", "./valkeyrdma", "./xfer"}
 
 // script returns a function that runs a shell script as a suite with one line.
 func script(text string) func(*runner, suite) {

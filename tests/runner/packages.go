@@ -13,10 +13,10 @@ import (
 // Debian's packages that the host's suites need, and those that the rig's suites need. rig/run installs
 // the packages that the rig itself needs.
 var (
-	hostPackages = []string{"ca-certificates", "gcc", otherCompiler(), "ibverbs-providers", "libc6-dev", "libibverbs-dev", "procps", "strace"}
+	hostPackages = []string{"ca-certificates", "fish", "gcc", otherCompiler(), "ibverbs-providers", "libc6-dev", "libibverbs-dev", "procps", "strace", "zsh"}
 	rigPackages  = []string{
-		"ca-certificates", "curl", "gcc", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iperf", "libc6-dev", "libibverbs-dev",
-		"munge", "netcat-traditional", "openmpi-bin", "opensm", "perftest", "procps", "qemu-user-static", "rdma-core", "rdmacm-utils",
+		"ca-certificates", "curl", "gcc", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "iperf", "libc6-dev", "libfabric-bin", "libibverbs-dev",
+		"munge", "netcat-traditional", "openmpi-bin", "opensm", "perftest", "procps", "python3-mpi4py", "qemu-user-static", "rdma-core", "rdmacm-utils",
 		"slurm-client", "slurmctld", "slurmd", "strace",
 	}
 )

@@ -71,9 +71,17 @@ func (r *runner) compile(arch string) ([]testPackage, error) {
 		fi
 		export CGO_ENABLED=1
 		go test -C tests/device/rsocket/nettest -race -c -o "$GOVERBS_BIN/nettest.test" .
+		[ -z "$VALKEY" ] || tests/device/valkey/build "$GOVERBS_BIN"
+		[ -z "$JUDGES" ] || tests/device/s3rdma/judges/build -o "$GOVERBS_BIN/judges.test"
 		[ -z "$NAMED" ] || go test -race -c -o "$TESTS/race/" ./` + strings.Join(raced, " ./")
 	cmd := shell(script)
-	cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOVERBS_BIN="+r.bin(arch), "TESTS="+r.built(arch), "SHORT="+map[bool]string{true: "1"}[r.short], "NAMED="+map[bool]string{true: "1"}[r.named])
+	set := map[bool]string{true: "1"}
+	// Programs of other projects take minutes to build.
+	wants := func(pkg string) string {
+		return set[r.named && (r.pkg == "" && r.options.run == "" || path.Clean(r.pkg) == pkg)]
+	}
+	cmd.Env = append(os.Environ(), "GOARCH="+arch, "GOVERBS_BIN="+r.bin(arch), "TESTS="+r.built(arch), "SHORT="+set[r.short], "NAMED="+set[r.named],
+		"VALKEY="+wants("tests/device/valkey"), "JUDGES="+wants("tests/device/s3rdma"))
 	began := time.Now()
 	var said []string
 	if err := r.lines(cmd, func(l string) { said = append(said, l) }); err != nil {

@@ -78,7 +78,7 @@ var rigSuites = []rigSuite{
 const (
 	mixed           = "connectx6,connectx5,connectx7,vf,nobf,pieces,grh,bigendian,cqe0"
 	lackingProfiles = "noatomics,nomasks,taken,plain,tiny"
-	mixedEthernet   = "connectx4lx,connectx5,connectx6,connectx6dx,connectx7,vf,bigendian,cqe0"
+	mixedEthernet   = "connectx4lx,connectx5,connectx6,connectx6dx,connectx7,vf,bigendian,cqe0,rocev1"
 )
 
 // Commands that run stock programs on the adapter. On another profile, they run all programs that move data.

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// A libraryMutant is a mistake of the library: a text of one of its files, and what
-// replaces it when ibv is built. The adapter makes no mistake meanwhile.
+// A libraryMutant is a mistake of the library: a text of one of its files, and its
+// replacement when ibv is built. The adapter makes no mistake meanwhile.
 //
-// Not among them are missing barriers, which change nothing on a processor that is
-// emulated, and mistakes for which the adapter ends the virtual machine, such as a doorbell
-// before its record: there it is the adapter that finds them.
+// Two kinds of mistakes are left out: missing barriers, which have no effect on an emulated
+// processor, and mistakes that the adapter itself finds, such as a doorbell before its
+// record. The adapter ends the virtual machine then.
 type libraryMutant struct {
 	name, means    string
 	file, old, new string
@@ -62,7 +62,7 @@ var library = []libraryMutant{
 	{"lib-solicited", "every arming is for solicited completions", "provider/mlx5/cq.go", "	if solicitedOnly {\n		command", "	{\n		command"},
 }
 
-// build builds ibv with the mistake, beside the right one.
+// build builds ibv with the mistake, in addition to the correct one.
 func (m *libraryMutant) build(folder string) error {
 	text, err := os.ReadFile(m.file)
 	if err != nil {

@@ -1,14 +1,14 @@
 // Selftest runs `ibv selftest` on an adapter that makes mistakes, and with a library that
-// does, and prints a table of which mistakes it finds. One that it doesn't find is a gap in
-// the test.
+// makes mistakes, and prints a table of the mistakes that it finds. A mistake that isn't
+// found is a gap in the test.
 //
 //	go run ./tests/selftest [-k KERNEL] [-d mlx5|mlx5-eth|PROFILE...] [-o DIR] [MUTANT...]
 //
 // It boots virtual machines of the rig, with a few mutants each. The adapter, rig/connectx,
-// has all of them: they are turned on by request, one after the other, in a guest that
-// keeps running. A first run is short. On a busy machine it may not get to the mistake: if it
-// finds none, a second run has the default time. The exit status is 1 if a mutant survives, or
-// if the test fails on the adapter without a mistake.
+// contains all of its mistakes. Requests turn them on, one after the other, in a guest that
+// keeps running. A first run is short. On a busy machine it may not reach the mistake: if it
+// finds none, a second run has the default time. The exit status is 1 if a mutant survives,
+// or if the test fails on the adapter without a mistake.
 package main
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
-// An outcome is what `ibv selftest` said of one mutant.
+// An outcome is the result of `ibv selftest` for one mutant.
 type outcome struct {
 	Status  string
-	Groups  []string // that failed
-	First   string   // failure
+	Groups  []string // the failed groups
+	First   string   // the first failure
 	Seconds float64
 }
 
@@ -75,7 +75,7 @@ type trial struct {
 // A mistake is a mistake that the adapter makes on request.
 type mistake struct{ Name, Means string }
 
-// mistakes asks the adapter's program for its mistakes.
+// mistakes returns the mistakes that the adapter's program lists.
 func mistakes() (list []mistake, err error) {
 	text, err := exec.Command("go", "run", "-C", "rig", "./connectx", "-mistakes").Output()
 	if err == nil {
@@ -154,8 +154,8 @@ func onHost(only []string) (status int, err error) {
 // died stands in place of a group if the guest died, so that nothing was found.
 const died = "**the guest died**"
 
-// runAll runs trials in one guest. If it dies, the trial that it was at has that for its
-// report, and another guest runs those after it.
+// runAll runs trials in one guest. If the guest dies, the current trial is reported as died,
+// and another guest runs the remaining trials.
 func runAll(part []trial) error {
 	for len(part) > 0 {
 		for _, name := range append([]string{sound}, names(part)...) {
@@ -176,8 +176,8 @@ func runAll(part []trial) error {
 	return nil
 }
 
-// diedAt finds the trial at which a guest died, the first one without a report, and writes
-// that report. Without a mistake none may die.
+// diedAt finds the trial at which a guest died, the first trial without a report, and writes
+// its report. Without a mistake, no guest may die.
 func diedAt(part []trial, why error) (int, error) {
 	if _, err := os.Stat(reportOf(sound)); err != nil {
 		return 0, why
@@ -211,7 +211,7 @@ func boot(part []trial) error {
 	return nil
 }
 
-// inGuest runs the test without a mistake, and then with each.
+// inGuest runs the test without a mistake, and then with each mistake.
 func inGuest(mutants []string) error {
 	for _, name := range append([]string{sound}, mutants...) {
 		program := "ibv"
@@ -240,7 +240,7 @@ func inGuest(mutants []string) error {
 	return nil
 }
 
-// A report is what is needed of the report of ibv selftest.
+// A report has the needed fields of the report of ibv selftest.
 type report struct {
 	Status  string
 	Seconds float64
@@ -257,14 +257,14 @@ type failure struct{ Object, Expected, Seen string }
 // defaultSeconds is the default of ibv selftest -t.
 const defaultSeconds = 150
 
-// try runs the test once, and writes its report, which it returns.
+// try runs the test once, and writes and returns its report.
 func try(name, program string, seconds int) (outcome, error) {
 	const seed = "1" // the same choices each time
 	c := exec.Command(filepath.Join(*out, program), "selftest", "-t", fmt.Sprintf("%ds", seconds), "-p", "3s", "--seed", seed, "--only", *only, "--json")
 	var stderr bytes.Buffer
 	c.Stderr = &stderr
 	text, err := c.Output()
-	if len(text) == 0 { // it has not even reported: then that is what was seen
+	if len(text) == 0 { // the test printed no report: its error is the result
 		text = failed("start", failure{Object: "ibv selftest", Expected: "a report", Seen: fmt.Sprintf("%v: %s", err, &stderr)})
 	}
 	if err := write(name, text); err != nil {
@@ -273,7 +273,7 @@ func try(name, program string, seconds int) (outcome, error) {
 	return read(name)
 }
 
-// failed is the report of a run that has none of its own.
+// failed returns a report for a run without one.
 func failed(group string, f failure) []byte {
 	text, err := json.Marshal(report{Status: "failed", Groups: []groupReport{{Name: group, Failures: []failure{f}}}})
 	if err != nil {
@@ -310,7 +310,7 @@ func read(name string) (o outcome, err error) {
 	return o, nil
 }
 
-// table prints what was found, in Markdown.
+// table prints the results, in Markdown.
 func table(list []trial) (status int, err error) {
 	right, err := read(sound)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // adapter stands for the adapter's list.
 var adapter = []mistake{{Name: "byte-at-777", Means: "the last byte of messages of 777 bytes is wrong"}}
 
-// The texts that the library's mistakes replace are in its files, and names are unique.
+// The texts that the library's mistakes replace occur in its files, and names are unique.
 func TestLibrary(t *testing.T) {
 	list, err := trials(adapter, nil)
 	if err != nil {
@@ -45,7 +45,7 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// A guest that dies is the outcome of the trial that it was at, and those after it run.
+// A guest that dies is the outcome of its current trial, and the remaining trials run.
 // Without a mistake, it is a failure of the rig.
 func TestDiedAt(t *testing.T) {
 	*out = t.TempDir()

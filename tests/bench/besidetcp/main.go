@@ -1,6 +1,8 @@
-// Besidetcp prints a table of what calls on connections take when something goes wrong: of package rsocket, and of
-// package net over the same network. It runs in both of two guests. The first one measures, the second one is its
-// peer, from whose other address nothing ever answers, and which can be dead to all but this program's orders.
+// Besidetcp prints a table of how long calls on connections take when something goes wrong:
+// connections of package rsocket, and of package net over the same network. It runs in both
+// of two guests. The first guest measures. The second guest is its peer. Nothing ever answers
+// at the peer's second address, and the peer can be made dead to everything but this
+// program's orders.
 //
 //	besidetcp [-dead N]
 //
@@ -35,7 +37,7 @@ const (
 // small are the smallest buffers and queues.
 var small = rsocket.Options{SendBuffer: 1, RecvBuffer: 1, SendQueue: 1, RecvQueue: 1}
 
-// A network is one of the two that are compared: TCP's, and that of rsocket.
+// A network is TCP or rsocket, the two that are compared.
 type network struct {
 	listen func(address string) (net.Listener, error)
 	dial   func(ctx context.Context, address string) (net.Conn, error)
@@ -55,7 +57,7 @@ var networks = []*network{
 	}},
 }
 
-// An order is what the peer is told to do.
+// An order is a command for the peer.
 type order struct {
 	Do      string // "dead", "alive", "dial", "leave" or "end"
 	Network int
@@ -109,7 +111,7 @@ type peer struct {
 	in      *bufio.Reader
 }
 
-// tell gives an order and waits until it is carried out.
+// tell sends an order and waits until the peer has carried it out.
 func (p *peer) tell(o order) {
 	check(json.NewEncoder(p.conn).Encode(o))
 	p.wait()
@@ -117,7 +119,7 @@ func (p *peer) tell(o order) {
 
 func (p *peer) wait() { must(p.in.ReadString('\n')) }
 
-// obey is the peer.
+// obey plays the peer.
 func obey(here, there string) error {
 	for _, command := range []string{
 		"ip address add " + silent + "/24 dev eth0",

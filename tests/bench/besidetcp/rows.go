@@ -21,7 +21,7 @@ type row struct {
 	measure func(network int, p *peer, here string) string
 }
 
-// times is how often what is short is measured: the table has the median.
+// times is the number of measurements of a short time, of which the table has the median.
 const times = 9
 
 func rows(dead int) (all []row) {
@@ -78,7 +78,7 @@ func dial(i int, address string) net.Conn {
 	return must(networks[i].dial(ctx, address))
 }
 
-// closeDead closes connections one after the other whose peer is dead.
+// closeDead closes connections to a dead peer, one after the other.
 func closeDead(n int, copying bool) func(int, *peer, string) string {
 	return func(i int, p *peer, _ string) string {
 		conns := make([]net.Conn, n)
@@ -123,7 +123,7 @@ const (
 	moved
 )
 
-// deadline measures how long a call goes on after its deadline.
+// deadline measures how long a call continues after its deadline.
 func deadline(kind, when int) func(int, *peer, string) string {
 	return func(i int, p *peer, _ string) string {
 		c := dial(i, net.JoinHostPort(p.address, holding))
@@ -187,7 +187,7 @@ func writeBeside(i int, p *peer, _ string) string {
 	return median(took)
 }
 
-// dialing says how long a Dial takes, and what is its error.
+// dialing returns how long a Dial takes, and its error.
 func dialing(address string) func(int, *peer, string) string {
 	return func(i int, _ *peer, _ string) string {
 		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
@@ -209,7 +209,7 @@ func dialing(address string) func(int, *peer, string) string {
 	}
 }
 
-// outcome describes what Accept has returned.
+// outcome describes the result of Accept.
 func outcome(err error) string {
 	if err == nil {
 		return "served"
@@ -239,7 +239,7 @@ func acceptOne(i int, p *peer, l net.Listener) error {
 	return err
 }
 
-// acceptEMFILE accepts with all descriptors in use, and again when there are some.
+// acceptEMFILE accepts with all descriptors in use, and again when some are free.
 func acceptEMFILE(i int, p *peer, here string) string {
 	l := must(networks[i].listen(net.JoinHostPort(here, "0")))
 	defer l.Close()
@@ -278,7 +278,7 @@ func acceptMemlock(i int, p *peer, here string) string {
 	return strings.TrimSpace(string(said))
 }
 
-// listenLocked listens, prints the address, and then what Accept has returned.
+// listenLocked listens, prints the address, and then the result of Accept.
 func listenLocked(network string) {
 	l := must(networks[int(network[0]-'0')].listen(net.JoinHostPort(os.Getenv("VM_ADDR"), "0")))
 	fmt.Println(l.Addr())
@@ -286,7 +286,7 @@ func listenLocked(network string) {
 	fmt.Println(outcome(err))
 }
 
-// acceptFlood serves a client after many others that have connected, and say nothing.
+// acceptFlood serves a client after many others that have connected and remain silent.
 func acceptFlood(i int, p *peer, here string) string {
 	l := must(networks[i].listen(net.JoinHostPort(here, "0")))
 	defer l.Close()

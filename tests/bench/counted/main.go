@@ -1,14 +1,15 @@
-// Counted measures what verbs cost programs that use goverbs, and the same programs in
-// C, on a guest whose time is the number of its instructions (rig/run -c): the
-// figures don't depend on what else the host does.
+// Counted measures the cost of verbs in programs that use goverbs, and in the same programs
+// in C, on a guest whose time is the number of its instructions (rig/run -c). So the figures
+// don't depend on the host's load.
 //
-//	counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS
+//	counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS XFER
 //
-// IBV is the program of cmd/ibv, GOVERBS that of ./verbs and CVERBS that of ./c. It
+// IBV is the program of cmd/ibv, GOVERBS that of ./verbs, CVERBS that of ./c and XFER that of ./xfer,
+// which compares package xfer with a loop of PostSend and Poll in Go, in place of C. It
 // prints a table. With -held, it fails if the ratio of Go to C has grown by more than 2 %
-// beyond that in FILE. With -update, it prints such a file. With -idle, the table has a column
-// more: what the verbs cost CVERBS with a second thread, which does nothing. A program in Go
-// always has several.
+// beyond that in FILE. With -update, it prints such a file. With -idle, the table has another
+// column: the cost of the verbs in CVERBS with a second thread, which does nothing. A program
+// in Go always has several threads.
 package main
 
 import (
@@ -34,15 +35,15 @@ const (
 	address  = "192.168.77.1"
 )
 
-// A figure is the least of some measurements. In the first one, files are read and memory
-// is mapped. More than the fewest are made while a ratio exceeds the held one: where what
-// the kernel does meanwhile costs too, the least comes late.
+// A figure is the least of several measurements. During the first measurement, files are read
+// and memory is mapped. Further measurements are made while a ratio exceeds the stored one:
+// where the kernel's other work adds to the cost, the least comes late.
 const (
 	fewest = 3
 	most   = 9
 )
 
-// A program is measured: it adds figures, by what they are of.
+// A program runs a measured program, and adds its figures under their names.
 type program func(sum ratios.Figures) error
 
 var (
@@ -55,12 +56,12 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("counted: ")
 	flag.Parse()
-	if flag.NArg() != 3 {
-		log.Fatal("usage: counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS")
+	if flag.NArg() != 4 {
+		log.Fatal("usage: counted [-held FILE | -update | -idle] IBV GOVERBS CVERBS XFER")
 	}
 	allowed, err := ratios.Read(*heldFile)
 	check(err)
-	// What is read from the host takes the time that the host takes.
+	// Reading a file of the host takes the host's time.
 	dir, err := os.MkdirTemp("/run", "counted")
 	check(err)
 	defer os.RemoveAll(dir)
@@ -73,11 +74,11 @@ func main() {
 		check(os.WriteFile(to, b, 0o755))
 		return to
 	}
-	ibv, goVerbs, cVerbs := local(flag.Arg(0)), local(flag.Arg(1)), local(flag.Arg(2))
+	ibv, goVerbs, cVerbs, engine := local(flag.Arg(0)), local(flag.Arg(1)), local(flag.Arg(2)), local(flag.Arg(3))
 	cPingpong, cCmtime, cRstream := local("ibv_rc_pingpong"), local("cmtime"), local("rstream")
 	os.Setenv("GOMAXPROCS", "1") // as many as the guest has
 
-	both := [2][]program{{verbs(cVerbs)}, {verbs(goVerbs)}}
+	both := [2][]program{{verbs(cVerbs, device, gidIndex), verbs(engine, device, "bare")}, {verbs(goVerbs, device, gidIndex), verbs(engine, device, "engine")}}
 	for _, size := range []string{"64", "4096"} {
 		name := "event-driven RC ping-pong, " + size + " bytes"
 		both[0] = append(both[0], pingpong(name, size, cPingpong))
@@ -109,7 +110,7 @@ func main() {
 	fmt.Fprintln(os.Stderr)
 	if *idle {
 		for range fewest {
-			check(verbs(cVerbs, "idle")(counts.Idle))
+			check(verbs(cVerbs, device, gidIndex, "idle")(counts.Idle))
 		}
 	}
 	if *update {
@@ -129,9 +130,9 @@ func check(err error) {
 }
 
 // verbs measures a program that prints "NAME: X ns" for each verb.
-func verbs(name string, more ...string) program {
+func verbs(name string, args ...string) program {
 	return func(sum ratios.Figures) error {
-		out, err := exec.Command(name, append([]string{device, gidIndex}, more...)...).CombinedOutput()
+		out, err := exec.Command(name, args...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", name, err, out)
 		}
@@ -218,8 +219,8 @@ func measured(tool, size string, command ...string) program {
 	}
 }
 
-// listening waits until a table of the kernel's has a socket. It looks all the time:
-// time passes by what is done.
+// listening waits until a table of the kernel's has a socket. It polls all the time, because
+// time passes only with instructions.
 func listening(socket string, tables ...string) error {
 	re := regexp.MustCompile(socket)
 	for range 1_000_000 {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/tests/bench/internal/ratios"
 )
 
-// A stream is what rstream measures between two processes that wait asleep: transfers one way, then as many
-// the other way, and so on.
+// A stream is a measurement of rstream between two processes that sleep while they wait:
+// transfers one way, then as many the other way, and so on.
 type stream struct {
 	what        string
 	size, count int // bytes of a transfer, and how many go one way

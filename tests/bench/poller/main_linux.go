@@ -1,16 +1,17 @@
-// Poller measures round trips of 64 bytes of a goroutine that polls, alone and while another
-// one allocates and the collector works:
+// Poller measures round trips of 64 bytes by a goroutine that polls, alone and while another
+// goroutine allocates and the collector works:
 //
 //	poller [-d DEVICE | -fake FAKEMLX5 [-c PROGRAM]] [-t DURATION] [-heap MIB] [-rate MB/S]
 //
 // It runs itself once for each row of its table, with other settings of Go's runtime. The two
-// ends are queue pairs of one process, and the goroutine polls for both: so a round trip is two
-// messages. It needs two processors, and else an idle machine. A row must last so long that there
-// are some collections: with the defaults, there is one in about ten seconds.
+// ends are queue pairs of one process, and the goroutine polls for both. So a round trip is
+// two messages. Poller needs two processors, on an otherwise idle machine. A row must last
+// for several collections: with the defaults, a collection occurs about every ten seconds.
 //
-// With -fake, it runs on the fake device of the program at this path, where the goroutine itself
-// stands in for the adapter: what remains is what posts and polls take. There, -c adds the rows of the
-// same in C: the program c/poller.c, compiled with -libverbs. -d is for a device of the kernel's, such as rxe.
+// With -fake, it runs on the fake device of the program at this path, where the goroutine
+// itself stands in for the adapter: the remaining time is that of posts and polls. There, -c
+// adds the rows of the program in C, c/poller.c, compiled with -libverbs. -d is for a device
+// of the kernel's, such as rxe.
 package main
 
 import (
@@ -141,13 +142,13 @@ func (h *histogram) at(share float64) float64 {
 	return float64(h.max) / 1000
 }
 
-// An object is what the heap consists of. The collector follows its pointer.
+// The heap consists of objects. The collector follows their pointers.
 type object struct {
 	next *object
 	_    [1016]byte
 }
 
-// fill makes the live heap.
+// fill allocates the live heap.
 func fill() []*object {
 	live := make([]*object, *heap<<10)
 	for i := range live {
@@ -230,7 +231,7 @@ func (e *end) send(to *end) {
 	}
 }
 
-// receive polls until the message is there.
+// receive polls until the message has arrived.
 func (e *end) receive() {
 	for {
 		n := must(e.cq.Poll(e.wcs))

@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/rsocket"
 )
 
-// idle prints how much memory a connection of the default sizes takes in a client of C and in one of Go: the
-// difference between 50 and 250 of them. The server is of Go.
+// idle prints how much memory a connection of the default sizes takes in a client in C and in
+// a client in Go: the difference between 50 and 250 connections. The server is in Go.
 func idle(program string) error {
 	const few, many = 50, 250
 	l, err := rsocket.Listen("tcp", net.JoinHostPort(address, "0"))

@@ -1,15 +1,17 @@
-// Sockets compares rsockets of Go with those of C, and both with TCP over the same network: latency and
-// throughput of rstream, which measures both. It runs in one guest, or in both of two guests, of which the
-// first is the server:
+// Sockets compares rsockets in Go with rsockets in C, and both with TCP over the same
+// network: latency and throughput of rstream, which measures both. It runs in one guest, or
+// in both of two guests, of which the first is the server:
 //
 //	sockets [-pairs N] asleep|polling IBV
 //	sockets idle IDLE
 //
-// IBV is the program of cmd/ibv. All programs sleep while they wait, or all poll. The programs take turns, and
-// each round has the opposite order of the one before, because the machine's load changes with time. No result
-// makes the program fail, because measurements are noisy.
+// IBV is the program of cmd/ibv. All programs sleep while they wait, or all poll. The
+// programs take turns, and each round has the opposite order of the previous round, because
+// the machine's load changes with time. No result makes the program fail, because
+// measurements are noisy.
 //
-// IDLE is the program of c/idle.c. The second form says how much memory an idle connection takes.
+// IDLE is the program of c/idle.c. The second form prints how much memory an idle connection
+// takes.
 package main
 
 import (
@@ -32,8 +34,8 @@ const address = "192.168.77.1"
 // patience limits the time of any program.
 const patience = 3 * time.Minute
 
-// A row is what is measured: the size of a transfer, how many go one way before as many go the other way,
-// and how often.
+// A row is a measurement: the size of a transfer, how many transfers go one way before as
+// many go the other way, and how often.
 type row struct{ size, count, rounds int }
 
 // Under emulation a row takes a second or less.
@@ -58,7 +60,7 @@ func (r row) String() string {
 	return size + ", MB/s"
 }
 
-// A contestant is a program that measures, and how.
+// A contestant is a program that measures, with its arguments.
 type contestant struct {
 	name    string
 	command []string
@@ -67,7 +69,7 @@ type contestant struct {
 // A site is where this process runs.
 type site struct {
 	address        string // of the server
-	server, client bool   // which of both it is to start
+	server, client bool   // whether it starts the server, the client or both
 }
 
 func main() {
@@ -138,8 +140,8 @@ func compare(pairs int) {
 	}
 }
 
-// measure returns the time of a transfer in µs, or the throughput in MB/s. Where there is only the server it
-// returns nothing of use.
+// measure returns the time of a transfer in µs, or the throughput in MB/s. Where only the
+// server runs, the result has no meaning.
 func (r row) measure(here site, port int, command []string) (float64, error) {
 	args := append(command[1:len(command):len(command)], "-p", fmt.Sprint(port),
 		"-S", fmt.Sprint(r.size), "-C", fmt.Sprint(r.count), "-I", fmt.Sprint(r.rounds))

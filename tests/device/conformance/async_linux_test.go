@@ -46,7 +46,7 @@ func nextEvent(t *testing.T, events <-chan verbs.Event) (e verbs.Event) {
 	return e
 }
 
-// noEvent checks that no asynchronous event comes.
+// noEvent checks that no asynchronous event is delivered.
 func noEvent(t *testing.T, events <-chan verbs.Event) {
 	t.Helper()
 	select {
@@ -132,8 +132,8 @@ func TestLastWQE(t *testing.T) {
 	}
 }
 
-// TestEventOfClosedObject: an event that was not fetched before its object was
-// closed does no harm.
+// TestEventOfClosedObject: an event that was not read before its object was closed does no
+// harm.
 func TestEventOfClosedObject(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
 	ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)

@@ -35,15 +35,15 @@ func plugIn(t *testing.T, c *verbs.Device, pd *verbs.PD, typ verbs.QPType) *plug
 	return p
 }
 
-// told returns an endpoint as a peer receives it.
+// told returns an endpoint as a peer receives it, in JSON.
 func told(t *testing.T, e verbs.Endpoint) (there verbs.Endpoint) {
 	t.Helper()
 	rdmatest.Check(t, json.Unmarshal(rdmatest.Must(json.Marshal(e))(t), &there))
 	return there
 }
 
-// TestConnect connects queue pairs by what their endpoints say, sent as JSON. Messages, and
-// what the options allow, work, and a second time after a reset.
+// TestConnect connects queue pairs by their endpoints, sent as JSON. Messages and the
+// permitted operations work, and again after a reset.
 func TestConnect(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// TestActivate sends datagrams to the path that an endpoint gives.
+// TestActivate sends datagrams along the path to an endpoint.
 func TestActivate(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := allocPD(t, c)

@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestFailuresAsInC runs the scenarios of c/failures.c, which prints what the C stack
-// reports on this kernel, and compares the outcomes.
+// TestFailuresAsInC runs the scenarios of c/failures.c, which prints the C stack's outcomes
+// on this kernel, and compares the outcomes.
 func TestFailuresAsInC(t *testing.T) {
 	want := peerFailures(t)
 	seen := 0
@@ -32,7 +32,7 @@ func TestFailuresAsInC(t *testing.T) {
 				wantDescribed(t, f.described, line)
 			}
 			if slices.Contains(f.refusedOn, rdmatest.KindOf()) {
-				// Without atomics, C refuses them too, for that reason.
+				// Without atomics, C refuses them, too.
 				if line.post != int(syscall.EOPNOTSUPP) && (line.post != 0 || len(line.a)+len(line.b) == 0) {
 					t.Errorf("the C stack refuses to post too: %v", line)
 				}
@@ -52,7 +52,7 @@ func TestFailuresAsInC(t *testing.T) {
 	}
 }
 
-// wantDescribed checks that the outcome of the C stack is one that `ibv selftest` takes for right.
+// wantDescribed checks that `ibv selftest` accepts the outcome of the C stack.
 func wantDescribed(t *testing.T, x *scenario.Failure, c outcome) {
 	t.Helper()
 	rxe := rdmatest.KindOf() == rdmatest.RXE
@@ -101,7 +101,7 @@ func peerFailures(t *testing.T) map[string]outcome {
 	return lines
 }
 
-// A failure is one scenario: the pair's special settings, and what A does.
+// A failure is one scenario: the pair's special settings, and A's actions.
 type failure struct {
 	name string
 	spec func(*rdmatest.Spec)
@@ -180,7 +180,7 @@ func (s *scene) post(wr verbs.SendWR) error {
 	return err
 }
 
-// posting posts what the description has.
+// posting posts the requests of a description.
 func posting(x scenario.Post) func(*scene) error {
 	return func(s *scene) error {
 		recv, send := x(s.A.MR, s.B.MR)

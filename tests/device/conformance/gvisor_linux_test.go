@@ -15,15 +15,15 @@ import (
 
 var _ = rdmatest.Test(TestGVisor, rdmatest.OnMLX5, rdmatest.Long)
 
-// TestGVisor runs the other tests of this package under ibvtrace, and looks at each of their
-// commands as a sandbox in gVisor does, which forwards only some. testdata/gvisor-refused.txt has
-// what it refuses: neither less nor more. With testing.Short, only some tests run there, and nothing
-// more may be refused.
+// TestGVisor runs the other tests of this package under ibvtrace, and checks each of their
+// commands as gVisor's sandbox does, which forwards only some. testdata/gvisor-refused.txt
+// lists exactly the refused parts. With testing.Short, only some tests run, and no others may
+// be refused.
 func TestGVisor(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	self := rdmatest.Must(os.Executable())(t)
 	// A quick run has the same commands, and not this test. TestFailuresAsInC runs programs in C.
-	c := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "--raw", "-o", trace, self, "-test.short", "-test.skip", "^TestFailuresAsInC$")
+	c := exec.Command(rdmatest.Program(t, "ibvtrace"), "--how=ptrace", "--json", "--raw", "-o", trace, self, "-test.short", "-test.skip", "^TestFailuresAsInC$")
 	few, least := testing.Short(), 1000
 	if few {
 		c.Args = append(c.Args, "-test.run", "^(TestExchanges|TestCQForms|TestConnect|TestODPSend|TestUDMulticast)$")
@@ -39,7 +39,7 @@ func TestGVisor(t *testing.T) {
 		switch {
 		case e.Kind != event.Control:
 		case !strings.HasPrefix(filepath.Base(self), e.Comm): // a C program
-		case e.Object == "DEVICE" && e.Method == "0xfff": // Open asks which driver it is
+		case e.Object == "DEVICE" && e.Method == "0xfff": // Open probes for the driver
 		default:
 			refusals.Look(commandOf(e))
 		}
@@ -50,7 +50,7 @@ func TestGVisor(t *testing.T) {
 	more, less, err := refusals.Compare("testdata/gvisor-refused.txt")
 	rdmatest.Check(t, err)
 	if few || os.Getenv(rdmatest.ProfileVariable) != "" {
-		less = nil // an adapter may lack what the rig's usual one has
+		less = nil // an adapter may lack features of the rig's usual adapter
 	}
 	if more != nil || less != nil {
 		t.Errorf("gVisor also refuses %q, and not %q", more, less)

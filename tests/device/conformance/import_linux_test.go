@@ -9,7 +9,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestImport uses a device, and objects on it, by a second Device, as another process does
+// TestImport uses a device and its objects through a second Device, as another process does
 // that has received the file.
 func TestImport(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
@@ -69,7 +69,7 @@ func TestImport(t *testing.T) {
 	rdmatest.PollOK(t, cq, 1)
 	wantArrived(t, p.B.MR.Bytes(), 33, data)
 
-	// What doesn't exist can't be imported.
+	// Objects that don't exist can't be imported.
 	if x, err := c.ImportPD(0xffff); err == nil {
 		t.Error("imported a PD that doesn't exist")
 		rdmatest.Close(t, x)
@@ -82,7 +82,7 @@ func TestImport(t *testing.T) {
 		t.Error("imported a DM that doesn't exist")
 		rdmatest.Close(t, x)
 	}
-	// The end of the second Device leaves the owner's objects as they are.
+	// Closing the second Device leaves the owner's objects unchanged.
 	rdmatest.Close(t, c)
 	roundTrip(t, p, 7)
 	if _, err := dm.ReadAt(got, 8); err != nil || string(got) != "from the guest.." {
@@ -91,7 +91,7 @@ func TestImport(t *testing.T) {
 	rdmatest.Close(t, dm)
 }
 
-// TestImportNoDevice: a file that is no device's is refused.
+// TestImportNoDevice: a file that is not a device's is refused.
 func TestImportNoDevice(t *testing.T) {
 	null := rdmatest.Must(os.Open(os.DevNull))(t)
 	defer null.Close()

@@ -8,8 +8,9 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// What runs on soft-iWARP too. The other tests here need another transport than RC, immediate
-// data, atomics, memory windows, RNR, QPs that they connect themselves, or what else siw lacks.
+// These tests run on soft-iWARP, too. The other tests of this package need another transport
+// than RC, immediate data, atomics, memory windows, RNR, QPs that they connect themselves, or
+// another feature that siw lacks.
 //
 // siw never reports a solicited completion to a CQ that waits for these alone.
 var _ = []struct{}{
@@ -48,7 +49,8 @@ var _ = []struct{}{
 
 var _ = rdmatest.Test(TestIWARPLacks, rdmatest.OnSIW)
 
-// What iWARP or siw lacks is refused by name. The connection goes on after that.
+// The library names each refused feature that iWARP or siw lacks. The connection continues
+// after that.
 func TestIWARPLacks(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	lacks := func(what string, err error) {
@@ -136,8 +138,8 @@ func TestIWARPUnconnected(t *testing.T) {
 
 var _ = rdmatest.Test(TestIWARPSRQ, rdmatest.OnSIW)
 
-// Messages arrive in the receives of an SRQ, which reports when few are left. siw goes on to
-// show the limit after that.
+// Messages arrive in the receives of an SRQ, which reports when few are left. siw still
+// reports the limit after that.
 func TestIWARPSRQ(t *testing.T) {
 	p := rdmatest.NewPair(t, srqSpec())
 	events := eventsOf(t, p.Ctx)

@@ -32,7 +32,7 @@ func resident(t *testing.T, buf []byte) int {
 	return n
 }
 
-// TestAdviseMR: a prefetch brings pages into RAM, unless they are to be left where they are.
+// TestAdviseMR: a prefetch brings pages into RAM, unless the advice forbids faults.
 func TestAdviseMR(t *testing.T) {
 	e := expect(t)
 	p := rdmatest.NewPair(t, rdmatest.Default())
@@ -73,14 +73,14 @@ func TestAdviseMR(t *testing.T) {
 		rdmatest.PollOK(t, p.A.CQ, 1)
 		wantArrived(t, p.B.MR.Bytes(), 0, rdmatest.Pattern(odp, tt.want))
 	}
-	// Without a flush, it is accepted, too; several pieces at once.
+	// Advice without a flush, and about several pieces at once, is accepted, too.
 	drop(t, mr)
 	rdmatest.Check(t, p.PD.AdviseMR(verbs.AdvicePrefetchWrite, 0, mr.SGE(0, page), mr.SGE(2*page, page)))
 	rdmatest.Check(t, p.PD.AdviseMR(verbs.AdvicePrefetchWrite, verbs.AdviseFlush, mr.SGE(0, page), mr.SGE(2*page, page)))
 	if n := resident(t, mr.Bytes()); n != 2 {
 		t.Errorf("%d pages are in RAM, want 2", n)
 	}
-	// Memory that is pinned, of another PD, or read-only can't be prefetched so.
+	// Memory that is pinned, of another PD, or read-only can't be prefetched in this way.
 	other := allocPD(t, p.Ctx)
 	readOnly := rdmatest.Must(p.PD.RegMR(mr.Bytes(), verbs.MROptions{Access: verbs.AccessOnDemand}))(t)
 	defer rdmatest.Close(t, readOnly)
@@ -95,8 +95,8 @@ func TestAdviseMR(t *testing.T) {
 	}
 }
 
-// TestImplicitMR: one key is good for all memory, also for what is mapped later, and across
-// the pieces of 1 GiB in which mlx5 registers it.
+// TestImplicitMR: one key covers all memory, including memory that is mapped later, and
+// across the pieces of 1 GiB in which mlx5 registers it.
 func TestImplicitMR(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	all, err := p.PD.RegImplicitMR(rdmatest.All)
@@ -132,7 +132,7 @@ func TestImplicitMR(t *testing.T) {
 			wantBytes(t, dst, rdmatest.Pattern(n, 10*i+round))
 		}
 	}
-	// A prefetch works in it, too.
+	// A prefetch works in the implicit MR, too.
 	rdmatest.Check(t, unix.Madvise(mapped[:1<<20], unix.MADV_DONTNEED))
 	whole := mapped[:8*page]
 	rdmatest.Check(t, p.PD.AdviseMR(verbs.AdvicePrefetchWrite, verbs.AdviseFlush, all.SGEOf(whole)))
@@ -149,7 +149,7 @@ func TestImplicitMR(t *testing.T) {
 	}
 }
 
-// TestNullMR: what is received into the null MR is skipped, and what is sent from it is zeros.
+// TestNullMR: data received into the null MR is dropped, and data sent from it is zeros.
 func TestNullMR(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	null, err := p.PD.AllocNullMR()

@@ -18,8 +18,8 @@ var cards = map[string]uint32{
 	"connectx4lx": 0x1015, "connectx5": 0x1017, "connectx6": 0x101b, "connectx6dx": 0x101d, "connectx7": 0x1021, "vf": 0x101e,
 }
 
-// TestMixedAdapters: each of several adapters of different profiles exchanges data with
-// each other one, and with itself, from one process. What one of them lacks, another has.
+// TestMixedAdapters: in one process, adapters of different profiles exchange data with each
+// other and with themselves. Each feature that one adapter lacks, another has.
 func TestMixedAdapters(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	profiles := strings.Split(os.Getenv(rdmatest.ProfileVariable), ",")
@@ -68,8 +68,8 @@ func meet(t *testing.T, p, peer *rdmatest.Pair, global bool) {
 	p.ToRTS(t, p.A, peer.A.QP.Num())
 }
 
-// exchange carries out every operation from a to b: those of one block, which are copied to
-// a register if there is one, and longer ones.
+// exchange carries out every operation from a to b: requests of one block, which are copied
+// to a register if there is one, and longer requests.
 func exchange(t *testing.T, a, b *rdmatest.End, atomics bool) {
 	t.Helper()
 	for _, n := range []int{1, 20, 60, 1000, 8192} {

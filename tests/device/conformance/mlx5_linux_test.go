@@ -86,7 +86,7 @@ func TestXRC(t *testing.T) {
 			t.Errorf("sent %+v", wc)
 		}
 	}
-	// Who opens the QP has the same one, and may close it.
+	// OpenQP returns the same QP, and its caller may close it.
 	opened := rdmatest.Must(domain.OpenQP(recv.Num()))(t)
 	if opened.Num() != recv.Num() || opened.Type() != verbs.XRCRecv || opened.State() != recv.State() {
 		t.Errorf("opened %v %#x in %v, want %v %#x in %v", opened.Type(), opened.Num(), opened.State(), recv.Type(), recv.Num(), recv.State())
@@ -99,7 +99,7 @@ func TestXRC(t *testing.T) {
 		t.Error("opened an XRCSend QP")
 		rdmatest.Close(t, qp)
 	}
-	// The same with data inline, a write and a read.
+	// Repeat with inline data, a write and a read.
 	copy(mr.Bytes()[2048:], "to be read")
 	n, err := send.PostSend(
 		verbs.SendWR{Opcode: verbs.OpRDMAWrite, Inline: []byte("written"), Remote: mr.Remote().At(3000), RemoteSRQN: srqs[0].Num()},
@@ -117,7 +117,7 @@ func TestXRC(t *testing.T) {
 	}
 }
 
-// swaps adds to a word of the memory, and exchanges it, by requests like wr.
+// swaps adds to a word of the memory and swaps it, by requests like wr.
 func swaps(t *testing.T, c *verbs.Device, qp *verbs.QP, cq *verbs.CQ, mr *verbs.MR, wr verbs.SendWR) {
 	t.Helper()
 	if rdmatest.Must(c.QueryDevice())(t).AtomicCap == verbs.AtomicNone {
@@ -408,8 +408,8 @@ func TestCQForms(t *testing.T) {
 
 var _ = rdmatest.Test(TestWallClock, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Profiles)
 
-// TestWallClock: completions with the time of day alone have it, from whichever clock of the
-// adapter.
+// TestWallClock: a CQ with only WCFieldWallClock reports the time of day, whichever clock the
+// adapter uses.
 func TestWallClock(t *testing.T) {
 	s := rdmatest.Default()
 	s.Fields = verbs.WCFieldWallClock

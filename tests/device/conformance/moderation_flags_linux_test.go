@@ -61,7 +61,8 @@ func TestModerate(t *testing.T) {
 	wantInvalid(t, p.B.CQ.Moderate(1, period+time.Microsecond))
 }
 
-// TestBlockSelfMcast: a QP that blocks them gets no multicast messages of its own device.
+// TestBlockSelfMcast: a QP with QPBlockSelfMcast gets no multicast messages of its own
+// device.
 func TestBlockSelfMcast(t *testing.T) {
 	p := udPair(t, true)
 	options := verbs.QPOptions{Type: verbs.UD, RecvCQ: p.A.CQ, SendCQ: p.A.CQ, Cap: p.B.QP.Cap(), CreateFlags: verbs.QPBlockSelfMcast}

@@ -25,7 +25,7 @@ func window(t *testing.T, p *rdmatest.Pair, typ verbs.MWType) *verbs.MW {
 	return mw
 }
 
-// writeThrough has A write to B's memory with a key, and returns the status.
+// writeThrough makes A write to B's memory with a key, and returns the status.
 func writeThrough(t *testing.T, p *rdmatest.Pair, rkey uint32, off int) verbs.WCStatus {
 	t.Helper()
 	wr := to(verbs.SendWR{Opcode: verbs.OpRDMAWrite, SGL: []verbs.SGE{p.A.MR.SGE(0, 256)}}, p.B.MR, off)
@@ -70,7 +70,7 @@ func bind1(t *testing.T, p *rdmatest.Pair, mw *verbs.MW, off, n int) {
 		t.Errorf("the key changed from %#x to %#x", before, after)
 	}
 	if want := (verbs.Remote{Addr: p.B.MR.Addr() + uint64(off), RKey: mw.RKey()}); mw.Remote() != want {
-		t.Errorf("the peer is told %v, want %v", mw.Remote(), want)
+		t.Errorf("Remote returns %v, want %v", mw.Remote(), want)
 	}
 }
 
@@ -111,7 +111,7 @@ func bind2(t *testing.T, p *rdmatest.Pair, mw *verbs.MW) uint32 {
 		t.Errorf("the window's key is %#x, not %#x", mw.RKey(), key)
 	}
 	if want := (verbs.Remote{Addr: p.B.MR.Addr(), RKey: key}); mw.Remote() != want {
-		t.Errorf("the peer is told %v, want %v", mw.Remote(), want)
+		t.Errorf("Remote returns %v, want %v", mw.Remote(), want)
 	}
 	return key
 }

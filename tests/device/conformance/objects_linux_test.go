@@ -164,7 +164,7 @@ func TestMRIOVA(t *testing.T) {
 	defer ioctl.Munmap(buf)
 	mr := rdmatest.Must(p.PD.RegMR(buf[24:], verbs.MROptions{Access: rdmatest.All, IOVA: iova}))(t)
 	if want := (verbs.Remote{Addr: iova, RKey: mr.RKey()}); mr.Remote() != want {
-		t.Errorf("the peer is told %v, want %v", mr.Remote(), want)
+		t.Errorf("Remote returns %v, want %v", mr.Remote(), want)
 	}
 	rdmatest.Fill(p.A.MR.Bytes()[:300], 1)
 	p.A.Send(t, verbs.SendWR{Opcode: verbs.OpRDMAWrite, Flags: verbs.SendSignaled, SGL: []verbs.SGE{p.A.MR.SGE(0, 300)}, Remote: mr.Remote().At(8000)})

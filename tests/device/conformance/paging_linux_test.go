@@ -12,8 +12,8 @@ import (
 )
 
 // rxe of Linux 7.2 ignores the offset within a page, and in the data, when it copies to
-// or from memory that is paged on demand. Only one packet's data at the start of a page
-// is right. These tests keep to that, as the C stack's own do.
+// or from memory that is paged on demand. Only the data of one packet at the start of a page
+// is right. These tests use such data only, as the C stack's own tests do.
 const odp = 1000 // less than the path MTU
 
 var page = os.Getpagesize()

@@ -43,7 +43,7 @@ func TestBufferPool(t *testing.T) {
 			t.Fatal("another buffer was received")
 		}
 		wantBytes(t, got.Bytes(), rdmatest.Pattern(n, round))
-		// The received buffer goes to the next round's send, and another one is posted.
+		// The next round sends the received buffer, and another buffer is posted.
 		got.Release()
 		send.Release()
 		recv = rdmatest.Must(pool.Get(n))(t)

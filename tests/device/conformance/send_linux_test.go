@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// forConnected runs a test for both connected transports, or for the one that there is.
+// forConnected runs a test for each connected transport of the device.
 func forConnected(t *testing.T, f func(t *testing.T, p *rdmatest.Pair)) {
 	types := []verbs.QPType{verbs.RC}
 	if expect(t).unreliable {
@@ -32,7 +32,7 @@ func fresh(p *rdmatest.Pair, n, seed int) []byte {
 	return p.A.MR.Bytes()[:n]
 }
 
-// wantArrived checks that memory has want at off, and is unchanged elsewhere.
+// wantArrived checks that memory contains want at off, and is unchanged elsewhere.
 func wantArrived(t *testing.T, mem []byte, off int, want []byte) {
 	t.Helper()
 	expected := make([]byte, len(mem))
@@ -89,11 +89,11 @@ func exchanges(t *testing.T, p *rdmatest.Pair) {
 	rdmatest.Idle(t, p.B.CQ)
 }
 
-// TestExchanges: what arrives is what was sent, and nothing else changes.
+// TestExchanges: the sent data arrives, and no other memory changes.
 func TestExchanges(t *testing.T) { forConnected(t, exchanges) }
 
-// TestNoSGE: requests without scatter/gather entries have data of their own, or none, and
-// receives without entries take those without data.
+// TestNoSGE: requests without scatter/gather entries have inline data or none, and receives
+// without entries take messages without data.
 func TestNoSGE(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.RC, verbs.UC} {
 		for _, inline := range []int{0, 48} {
@@ -181,8 +181,8 @@ func TestSignalAll(t *testing.T) {
 	}
 }
 
-// TestPartialPost: if a request in the middle is refused, those before it are posted, and
-// n is its index.
+// TestPartialPost: if a request in the middle is refused, the requests before it are posted,
+// and n is its index.
 func TestPartialPost(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	p.B.Recv(t, 1, 0, 64)
@@ -196,7 +196,7 @@ func TestPartialPost(t *testing.T) {
 	wantInvalid(t, err)
 	rdmatest.PollOK(t, p.A.CQ, 1)
 	rdmatest.PollOK(t, p.B.CQ, 1)
-	roundTrip(t, p, 3) // and the refused ones have left nothing in the queue
+	roundTrip(t, p, 3) // and the refused requests have left nothing in the queue
 }
 
 // TestQueueFull fills the send queue, whose requests wait for receives. Then posting

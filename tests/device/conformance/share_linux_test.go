@@ -18,15 +18,15 @@ import (
 // guestVar makes the test binary the process that a device is shared with.
 const guestVar = "GOVERBS_SHARE_GUEST"
 
-// shared is what the owner of a device sends to its guest, beside the device's file.
+// shared is the owner's message to its guest, in addition to the device's file.
 type shared struct {
 	PD, MR uint32
 	Remote verbs.Remote
 }
 
-// TestShare: a process sends its device's file to another one, over a Unix socket. That one
-// imports a PD and an MR, writes to the MR's memory with a connection of its own, and closes what
-// it has. The owner's objects are as before.
+// TestShare: a process sends its device's file to another process, over a Unix socket. The
+// second process imports a PD and an MR, writes to the MR's memory with a connection of its
+// own, and closes its objects. The owner's objects are unchanged.
 func TestShare(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	if !expect(t).imports {

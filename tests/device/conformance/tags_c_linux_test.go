@@ -45,7 +45,7 @@ func (p *tagPeer) line() string {
 	return p.out.Text()
 }
 
-// connect connects a QP to the program's.
+// connect connects a QP to the program's QP.
 func (p *tagPeer) connect(qp *verbs.QP, own verbs.Endpoint) {
 	p.t.Helper()
 	peer := verbs.Endpoint{GID: own.GID, MTU: verbs.MTU1024, MaxRDAtomic: 4}

@@ -119,7 +119,7 @@ func (p *tagPair) receives(op verbs.WCOpcode, message []byte) {
 	rdmatest.Must(p.srq.PostRecv(verbs.RecvWR{WRID: wc.WRID, SGL: []verbs.SGE{p.mr.SGE(at, tagRoom)}}))(p.t)
 }
 
-// hit checks that there is nothing but the data in the buffer of the tags.
+// hit checks that the buffer of the tags contains only the data.
 func (p *tagPair) hit(data []byte) {
 	p.t.Helper()
 	want := make([]byte, tagRoom)
@@ -131,7 +131,7 @@ func (p *tagPair) hit(data []byte) {
 
 const tagHit = verbs.WCTagMatched | verbs.WCTagData
 
-// matches sends a message that matches a tag, and checks where it goes.
+// matches sends a message that matches a tag, and checks that it arrives in the tag's buffer.
 func (p *tagPair) matches(recv, tag uint64, n int) {
 	p.t.Helper()
 	data := rdmatest.Pattern(n, int(tag))
@@ -143,8 +143,8 @@ func (p *tagPair) matches(recv, tag uint64, n int) {
 	p.hit(data)
 }
 
-// onTags reports whether the device matches tags: mlx5 with InfiniBand ports. Others must
-// refuse to.
+// onTags reports whether the device matches tags: mlx5 with InfiniBand ports. Other devices
+// must refuse.
 func onTags(t *testing.T) bool {
 	t.Helper()
 	if rdmatest.KindOf() == rdmatest.MLX5 && !rdmatest.RoCE {
@@ -173,7 +173,7 @@ func TestTagMatch(t *testing.T) {
 	p.matches(12, 6, 1)
 	p.matches(13, 0x77ab33, 5000)
 	p.matches(10, 5, 0)
-	// Each tag is used again, more often than there are.
+	// More messages than tags, so that each tag is reused.
 	for i := range 3 * tagMaximum {
 		p.add(uint64(i), uint64(i), ^uint64(0), 0)
 		p.matches(uint64(i), uint64(i), 10*i)
@@ -199,7 +199,7 @@ func TestTagUnexpected(t *testing.T) {
 	p.post(verbs.TagOp{WRID: 4, Op: verbs.TagSync, Flags: verbs.TagSignaled | verbs.TagCount, Unexpected: 3})
 	p.completes(verbs.WC{WRID: 4, Opcode: verbs.WCTagSync})
 	p.matches(11, 9, 30)
-	// An operation that adds a tag can have the count, too.
+	// An operation that adds a tag can also report the count.
 	p.receives(verbs.WCTagRecv, p.send(eager, nil))
 	p.post(verbs.TagOp{WRID: 5, Op: verbs.TagAdd, Flags: verbs.TagSignaled | verbs.TagCount, Unexpected: 4, RecvWRID: 12, Buffer: p.mr.SGE(tagHits, tagRoom), Tag: 9, Mask: 0xff})
 	p.completes(verbs.WC{WRID: 5, Opcode: verbs.WCTagAdd})
@@ -230,11 +230,11 @@ func TestTagDelete(t *testing.T) {
 			t.Errorf("deleted tag %d, which is not in the list: %d, %v", handle, n, err)
 		}
 	}
-	// One without a completion.
+	// A deletion without a completion.
 	p.post(verbs.TagOp{Op: verbs.TagDelete, Handle: third}, verbs.TagOp{WRID: 9, Op: verbs.TagSync, Flags: verbs.TagSignaled})
 	p.completes(verbs.WC{WRID: 9, Opcode: verbs.WCTagSync})
 
-	// All are free again.
+	// All tags are free again.
 	for i := range tagMaximum {
 		p.add(uint64(i), uint64(i), ^uint64(0), 0)
 	}
@@ -246,7 +246,7 @@ func TestTagDelete(t *testing.T) {
 	}
 }
 
-// TestTagRendezvous: the device reads the data itself, and tells the sender.
+// TestTagRendezvous: the device reads the data itself, and notifies the sender.
 func TestTagRendezvous(t *testing.T) {
 	if !onTags(t) {
 		return
@@ -278,21 +278,21 @@ func TestTagRendezvous(t *testing.T) {
 		}
 		h.Op = verbs.TagHeaderFinish
 		if got, _, _ := verbs.ParseTagHeader(p.mr.Bytes()[fin:][:16]); got != h {
-			t.Errorf("the sender was told %+v, want %+v", got, h)
+			t.Errorf("the sender got %+v, want %+v", got, h)
 		}
 	}
-	// What is longer than the buffer is left to the program.
+	// The device leaves a message that is longer than the buffer to the program.
 	p.add(10, 30, ^uint64(0), 0)
 	source := verbs.TagSource{Remote: p.mr.Remote().At(from), Length: tagRoom + 1}
 	p.send(verbs.TagHeader{Op: verbs.TagHeaderRendezvous, Tag: 30}, source.Append(nil))
 	if wc := p.next(); wc.WRID != 10 || wc.Status != verbs.WCTagIncomplete {
 		t.Errorf("%+v", wc)
 	}
-	// So is what matches no tag.
+	// It also leaves a message that matches no tag.
 	p.receives(verbs.WCTagRecv, p.send(verbs.TagHeader{Op: verbs.TagHeaderRendezvous, Tag: 31}, source.Append(nil)))
 }
 
-// TestTagLimits: what is wrong is refused, and what was refused leaves nothing.
+// TestTagLimits: wrong operations are refused, and leave nothing behind.
 func TestTagLimits(t *testing.T) {
 	if !onTags(t) {
 		return
@@ -355,7 +355,7 @@ func TestTagLimits(t *testing.T) {
 	if allocs != 0 {
 		t.Errorf("%v allocations", allocs)
 	}
-	// An SRQ in use stays whole.
+	// An SRQ in use remains usable after a refused Close.
 	if err := p.srq.Close(); !errors.Is(err, verbs.ErrBusy) {
 		t.Errorf("closed an SRQ with a QP: %v", err)
 	}

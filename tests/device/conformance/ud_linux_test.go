@@ -88,7 +88,7 @@ func TestUDMulticast(t *testing.T) {
 		wantDatagram(t, p, p.B, p.A.QP.Num(), data)
 	}
 	rdmatest.Check(t, p.B.QP.DetachMcast(gid, lid))
-	// A detached QP gets no more messages to the group, but still those to itself.
+	// A detached QP gets no more messages to the group, but still messages to itself.
 	data := fresh(p, 300, 9)
 	p.B.Recv(t, 7, 0, 1024)
 	p.A.Send(t, wr)

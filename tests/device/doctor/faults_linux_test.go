@@ -1,5 +1,5 @@
 // Package doctor breaks the guest in many ways. Each time, `ibv doctor` must find the cause
-// and nothing else, and what it proposes must mend it.
+// and nothing else, and the proposed commands must repair the guest.
 package doctor
 
 import (
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 
 var device, netDev = rdmatest.Device, rdmatest.NetDev(rdmatest.Device)
 
-// A report is what the tests need of doctor's JSON.
+// A report has the fields of doctor's JSON that the tests need.
 type report struct {
 	Devices  []struct{ Name string }
 	Findings []finding
@@ -53,7 +53,7 @@ func (r *report) wrong() []string {
 	return list
 }
 
-// examine runs doctor, by a command that runs others or none, and checks its status.
+// examine runs doctor, behind the command by if it isn't empty, and checks doctor's status.
 func examine(t *testing.T, by []string, args ...string) *report {
 	t.Helper()
 	command := append(slices.Clone(by), rdmatest.Program(t, "ibv"), "doctor", "--json")
@@ -74,7 +74,7 @@ func run(t *testing.T, c *exec.Cmd) *report {
 	return r
 }
 
-// healthy waits until doctor finds nothing: a link or an address takes effect a moment
+// healthy waits until doctor has no findings: a link or an address takes effect a moment
 // after the command that sets it.
 func healthy(t *testing.T, by []string, args ...string) {
 	t.Helper()
@@ -96,7 +96,7 @@ func healthy(t *testing.T, by []string, args ...string) {
 // that is set up for RDMA.
 var nobody = []string{"prlimit", "--memlock=unlimited", "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
 
-// shell runs commands, among them ibv.
+// shell runs shell commands, which may call ibv.
 func shell(t *testing.T, line string) {
 	t.Helper()
 	c := exec.Command("sh", "-c", line)
@@ -108,7 +108,7 @@ func shell(t *testing.T, line string) {
 
 var _ = rdmatest.Test(TestHealthy, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnEFA, rdmatest.OnMLX5, rdmatest.OnMLX5Eth, rdmatest.Long)
 
-// Root and users find nothing wrong with the guest, whichever device they ask about.
+// Doctor finds nothing wrong with the guest, for root and for users, on each device.
 func TestHealthy(t *testing.T) {
 	healthy(t, nil)
 	healthy(t, nil, device)
@@ -130,13 +130,13 @@ func TestHealthy(t *testing.T) {
 	}
 }
 
-// A trouble is something that goes wrong on the guest.
+// A trouble is a fault of the guest.
 type trouble struct {
 	name string
 	slow bool     // not with testing.Short: the driver's end takes long under emulation
 	on   string   // kinds of devices; "" for all. What is alike on all is tried on rxe
 	make string   // shell commands
-	by   []string // what runs doctor
+	by   []string // the command that runs doctor
 	args []string
 	want string
 	undo string // shell commands, after the trouble was mended
@@ -170,7 +170,7 @@ func troubles() []trouble {
 		{name: "a bridge", on: "rxe", make: "ip link add br0 type bridge && ip link set dev br0 up && ip link set dev veth0 master br0 &&" +
 			" ip address flush dev veth0 scope global && ip address add 192.168.77.1/24 dev br0", args: []string{device}, want: "rxe-below",
 			undo: "ip link delete br0 && ip address add 192.168.77.1/24 dev veth0 && " +
-				// In the order that other tests know.
+				// Create the devices in the order that other tests expect.
 				"ibv link delete rxe1 && ibv link add rxe0 type rxe netdev veth0 && ibv link add rxe1 type rxe netdev veth1"},
 
 		{name: "no mlx5_ib", slow: true, on: "mlx5", make: "rmmod mlx5_ib", want: "rdma-driver-missing"},
@@ -180,7 +180,8 @@ func troubles() []trouble {
 	return list
 }
 
-// Each trouble is found, with its cause and no other, and what doctor proposes mends it.
+// Doctor finds each trouble, with its cause and no other, and the proposed commands repair
+// it.
 func TestTroubles(t *testing.T) {
 	kind := string(rdmatest.KindOf())
 	if rdmatest.KindOf() == rdmatest.MLX5 && rdmatest.RoCE {
@@ -220,7 +221,7 @@ func TestTroubles(t *testing.T) {
 			}
 		})
 		if !ok {
-			return // the next ones would find this trouble
+			return // the next troubles would include this one
 		}
 	}
 }
@@ -247,7 +248,7 @@ type sh struct {
 	in *os.File
 }
 
-// startShell starts a shell, by a command that runs others.
+// startShell starts a shell, behind the command by.
 func startShell(t *testing.T, by ...string) *sh {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -277,8 +278,8 @@ func (s *sh) say(t *testing.T, line string) {
 
 var _ = rdmatest.Test(TestMemlock, rdmatest.OnRXE, rdmatest.OnMLX5)
 
-// The limit of locked memory: each time, what doctor proposes mends the shell that it ran
-// in. Root runs prlimit with the shell's number.
+// The limit of locked memory: each time, the proposed command raises the limit of the shell
+// that doctor ran in. Root runs prlimit with the shell's process ID.
 func TestMemlock(t *testing.T) {
 	user := []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
 	noLock := []string{"setpriv", "--bounding-set=-ipc_lock", "--inh-caps=-ipc_lock"}
@@ -317,8 +318,8 @@ func TestMemlock(t *testing.T) {
 
 var _ = rdmatest.Test(TestPortDown, rdmatest.OnMLX5)
 
-// An InfiniBand port without a link, on a host whose other port is active: a note. If all
-// are down, or it is asked for alone, a finding.
+// An InfiniBand port without a link is a note on a host whose other port is active. It is a
+// finding if all ports are down, or if doctor examines only this port.
 func TestPortDown(t *testing.T) {
 	ask := func(hca int, up bool) {
 		t.Helper()
@@ -377,7 +378,8 @@ func TestNamespaces(t *testing.T) {
 
 var _ = rdmatest.Test(TestSysMissing, rdmatest.OnRXE)
 
-// Another root folder has the programs and the nodes, but no /sys until it is mounted there.
+// Another root directory has the programs and the nodes, but no /sys until it is mounted
+// there.
 func TestSysMissing(t *testing.T) {
 	root := t.TempDir()
 	shell(t, strings.ReplaceAll("mount --bind / ROOT && mount -t proc proc ROOT/proc && mount --bind /dev ROOT/dev && mount -t tmpfs none ROOT/sys", "ROOT", root))
@@ -393,8 +395,8 @@ func TestSysMissing(t *testing.T) {
 
 var _ = rdmatest.Test(TestCountersGrow, rdmatest.OnRXE)
 
-// While doctor watches, a message is sent again and again, because no receive is posted.
-// When one is, nothing is wrong.
+// While doctor watches, a message is retransmitted repeatedly, because no receive is posted.
+// Once a receive is posted, nothing is wrong.
 func TestCountersGrow(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	p.A.Send(t, verbs.SendWR{WRID: 1, Opcode: verbs.OpSend, SGL: []verbs.SGE{p.A.MR.SGE(0, 16)}})

@@ -12,13 +12,14 @@ import (
 
 var _ = rdmatest.Test(TestPeer, rdmatest.OnRXE, rdmatest.TwoGuests)
 
-// A request is what the first guest's test has the second one do.
+// A request is an order of the first guest's test to the second guest's.
 type request struct {
 	Shell string // commands
 	End   bool
 }
 
-// TestPeer runs in both guests. The second one serves, and does what the first one asks for.
+// TestPeer runs in both guests. The second guest serves, and executes the first guest's
+// requests.
 func TestPeer(t *testing.T) {
 	shell(t, "modprobe -a sch_ingress cls_u32 act_gact && tc qdisc add dev eth0 clsact")
 	defer shell(t, "tc qdisc delete dev eth0 clsact")
@@ -78,8 +79,8 @@ func TestPeer(t *testing.T) {
 
 var _ = rdmatest.Test(TestPeerUntried, rdmatest.OnEFA, rdmatest.OnSIW, rdmatest.Long)
 
-// TestPeerUntried: devices without UD or RC queue pairs are compared. That nothing is sent is
-// told, and no fault.
+// TestPeerUntried: devices without UD or RC queue pairs are compared. Doctor reports that
+// nothing was sent, which is not a finding.
 func TestPeerUntried(t *testing.T) {
 	p := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "doctor", "--serve", "-w", "0")
 	if line := p.Line(t); line != "listening on port 18516" {
@@ -91,7 +92,7 @@ func TestPeerUntried(t *testing.T) {
 	}
 }
 
-// serve runs the server, and does what the other guest asks for.
+// serve runs the server, and executes the other guest's requests.
 func serve(t *testing.T) {
 	p := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "doctor", "--serve", "-w", "0")
 	if line := p.Line(t); line != "listening on port 18516" {
@@ -112,9 +113,9 @@ func serve(t *testing.T) {
 	}
 }
 
-// A peerFault is something that goes wrong on the way to the other guest, or there.
+// A peerFault is a fault of the path to the other guest, or of that guest.
 type peerFault struct {
-	mirrored bool // another one is the same the other way round: only with GOVERBS_LONG
+	mirrored bool // another fault is the same in the other direction: only with GOVERBS_LONG
 	slow     bool // not with testing.Short
 	name     string
 	there    string // shell commands in the other guest
@@ -126,10 +127,10 @@ type peerFault struct {
 
 	undoHere string // shell commands in this guest
 
-	mends bool // what is proposed is run, in the guest that has the finding
+	mends bool // the proposed command is run, in the guest that has the finding
 }
 
-// The filters stand for a firewall, a switch or a cable. Taking them away mends it.
+// The filters stand for a firewall, a switch or a cable. Removing the filters repairs it.
 func peerFaults() []peerFault {
 	const (
 		udp    = "match ip protocol 17 0xff"
@@ -141,7 +142,8 @@ func peerFaults() []peerFault {
 	gid := func(tail string) string {
 		return " && until grep -q " + tail + " /sys/class/infiniband/rxe0/ports/1/gids/2; do sleep 0.1; done"
 	}
-	// What arrives is dropped. rxe would try for ever to send what its own host drops.
+	// The filter drops arriving packets. rxe would retry for ever to send packets that its
+	// own host drops.
 	drop := func(match string) string {
 		return "tc filter add dev eth0 ingress protocol ip pref 1 u32 " + match + " action drop"
 	}
@@ -157,7 +159,8 @@ func peerFaults() []peerFault {
 		{name: "a black hole back", mirrored: true, here: drop(roce + large), want: "peer-black-hole", text: "from there to here", undoHere: remove},
 		{name: "loss", slow: true, there: "tc filter add dev eth0 ingress protocol ip pref 1 u32 " + roce + " action pass random determ drop 3", want: "peer-loss", text: "from here to there", undo: remove},
 		{name: "a wrong GID", there: "ip address add 10.99.0.1/24 dev eth0" + gid("0a63:0001"), args: []string{"-G", "2"},
-			// Without a route, the kernel takes the address for one of the link. Nobody answers for it.
+			// Without a route, the kernel assumes that the address is on the link. No host
+			// answers for it.
 			here: "tc filter add dev eth0 ingress protocol arp pref 2 u32 match u16 0x0a63 0xffff at 14 match u16 0x0001 0xffff at 16 action drop",
 			want: "peer-wrong-gid", text: "those at 1 and 1 do", undo: "ip address delete 10.99.0.1/24 dev eth0", undoHere: remove, mends: true},
 		{name: "IPv4 and IPv6", slow: true, args: []string{"-g", "0"}, want: "peer-family"},
@@ -173,7 +176,7 @@ func peerFaults() []peerFault {
 	})
 }
 
-// cure runs what the findings propose.
+// cure runs the commands that the findings propose.
 func (f *peerFault) cure(t *testing.T, r *report, there func(*testing.T, string)) {
 	if !f.mends {
 		return

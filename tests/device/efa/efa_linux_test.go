@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnEFA) }
 
-// long returns how often to repeat something: more often with GOVERBS_LONG.
+// long returns the number of repetitions: full with GOVERBS_LONG, else short.
 func long(short, full int) int {
 	if os.Getenv("GOVERBS_LONG") != "" {
 		return full
@@ -53,7 +53,7 @@ func open(t *testing.T, name string, typ verbs.QPType) *side {
 		s.attr = rdmatest.Must(efadv.QueryDevice(s.Device))(t)
 		s.pd = rdmatest.Must(s.AllocPD())(t)
 		access := verbs.AccessLocalWrite | verbs.AccessRemoteRead
-		if s.attr.Caps&efadv.CapRDMAWrite != 0 { // else the driver refuses it
+		if s.attr.Caps&efadv.CapRDMAWrite != 0 { // without it, the driver refuses the flag
 			access |= verbs.AccessRemoteWrite
 		}
 		s.mr = rdmatest.Must(s.pd.AllocMR(1<<18, verbs.MROptions{Access: access}))(t)
@@ -78,7 +78,7 @@ func pair(t *testing.T, typ verbs.QPType) (a, b *side) {
 	return a, b
 }
 
-// to has a side send to another one.
+// to makes a side send to another side.
 func (s *side) to(t *testing.T, other *side) {
 	t.Helper()
 	if s.ah != nil {
@@ -113,7 +113,8 @@ func fill(b []byte, seed byte) {
 	}
 }
 
-// Each message arrives once, whole, and from whom it is. SRD brings them in any order.
+// Each message arrives once and whole, and names its sender. SRD delivers messages in any
+// order.
 func TestDatagrams(t *testing.T) {
 	for _, typ := range []verbs.QPType{verbs.SRD, verbs.UD} {
 		t.Run(typ.String(), func(t *testing.T) {
@@ -123,8 +124,8 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// exchange sends messages from a to b. Up to ahead of them are under way, to up to recvs receives.
-// It returns how often the send queue was full.
+// exchange sends messages from a to b. Up to ahead messages are in flight, to up to recvs
+// receives. It returns how often the send queue was full.
 func exchange(t *testing.T, a, b *side, messages, recvs, ahead int) (refused int) {
 	t.Helper()
 	const length, place = 700, 1024
@@ -192,7 +193,7 @@ func exchange(t *testing.T, a, b *side, messages, recvs, ahead int) (refused int
 	return refused
 }
 
-// RDMA reads and writes bring data, or are refused where the device has none.
+// RDMA reads and writes transfer data, or are refused where the device lacks them.
 func TestReadAndWrite(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	const length, theirs, ours = 40_000, 1 << 17, 1 << 16
@@ -236,7 +237,8 @@ func TestReadAndWrite(t *testing.T) {
 	}
 }
 
-// What the device refuses fails with the reason, and what it lacks is refused in words.
+// A request that the device refuses fails with the reason. The error of a missing feature
+// names the feature.
 func TestRefusedByEFA(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	rdmatest.Check(t, a.send(b, verbs.SendWR{WRID: 8, Opcode: verbs.OpSend, SGL: []verbs.SGE{{Addr: a.mr.Addr(), Length: 4, LKey: a.mr.LKey() + 1}}}))

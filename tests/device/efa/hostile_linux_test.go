@@ -15,9 +15,9 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// Each command of the admin queue that a verb needs fails with each status, also with those that
-// nobody knows. The verb's error has the errno that the driver makes of it, no object is left,
-// and the verb succeeds when it is called again.
+// Each command of the admin queue that a verb needs fails with each status, even with unknown
+// ones. The verb's error has the errno to which the driver translates the status, no object
+// is left, and the verb succeeds when it is called again.
 func TestAdminStatuses(t *testing.T) {
 	a := open(t, "efa_0", verbs.SRD)
 	gid := rdmatest.Must(a.GIDTable())(t)[0].GID
@@ -78,8 +78,8 @@ func TestAdminStatuses(t *testing.T) {
 	rdmatest.Check(t, qp.Close())
 }
 
-// The device writes completions that can't be. Each is an error with its bytes, and messages go on
-// after it.
+// The device writes impossible completions. Each is reported as an error with the
+// completion's bytes, and messages continue after it.
 func TestForgedCompletions(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	for name, word := range map[string]uint64{

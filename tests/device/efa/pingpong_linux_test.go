@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// TestUDPingpong plays ibv_ud_pingpong, which knows nothing of EFA, in each pairing with C.
+// TestUDPingpong plays ibv_ud_pingpong, which has no code for EFA, in each pairing with C.
 func TestUDPingpong(t *testing.T) {
 	makers := map[string][]string{"go": {rdmatest.Program(t, "ibv"), "pingpong", "ud"}, "c": {"ibv_ud_pingpong"}}
 	for _, pair := range [][2]string{{"go", "go"}, {"go", "c"}, {"c", "go"}} {

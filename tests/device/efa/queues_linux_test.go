@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestPostedByHand sends a message without the library: what it writes and reads is at the addresses
-// that efadv tells, in the formats of rdma-core's efa_io_defs.h.
+// TestPostedByHand sends a message without the library: it writes and reads queues at the
+// addresses that efadv returns, in the formats of rdma-core's efa_io_defs.h.
 func TestPostedByHand(t *testing.T) {
 	const length, recvNumber, sendNumber = 48, 7, 5
 	a, b := pair(t, verbs.SRD)
@@ -55,7 +55,8 @@ func TestPostedByHand(t *testing.T) {
 	}
 }
 
-// firstCQE waits for the first completion of a new CQ: one with the phase 1, in any of its rings.
+// firstCQE waits for the first completion of a new CQ: a completion with phase 1, in any of
+// its rings.
 func firstCQE(t *testing.T, m efadv.CQMemory) []byte {
 	t.Helper()
 	all := unsafe.Slice((*byte)(m.Addr), m.Rings*m.Count*m.Size)

@@ -52,8 +52,8 @@ func node(t *testing.T, name string) string {
 	return ""
 }
 
-// The driver of EFA waits with a removal for the programs that use the device. They go on until
-// they close it. The device that comes back is as good as new.
+// EFA's driver delays a removal until all programs have closed the device. Until then, the
+// programs continue. The device that comes back works as a new one.
 func TestEFARemoved(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	address, node := function(t, "efa_1"), node(t, "efa_1")
@@ -85,8 +85,8 @@ func TestEFARemoved(t *testing.T) {
 	meets(t, a)
 }
 
-// A driver that leaves its device resets it, and takes it again as new. The other device's queue
-// pairs stay as they are.
+// A driver that is unbound from its device resets it, and can be bound again. The other
+// device's queue pairs are unchanged.
 func TestEFAReset(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	exchange(t, a, b, 50, depth, 50)
@@ -115,7 +115,7 @@ func refusesWithoutPeer(t *testing.T, a, gone *side) {
 	}
 }
 
-// meets has a side exchange messages with the second device, which is opened again.
+// meets makes a side exchange messages with the second device, which is opened again.
 func meets(t *testing.T, a *side) {
 	t.Helper()
 	b := open(t, "efa_1", a.qp.Type())

@@ -11,7 +11,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// impair makes things go wrong on the adapters' wire until the test ends.
+// impair impairs the adapters' wire until the test ends.
 func impair(t *testing.T, r control.Request) {
 	t.Helper()
 	r.Do = "faults"
@@ -37,13 +37,13 @@ func (s *side) receive(t *testing.T, first, n int) {
 	}
 }
 
-// number sends a message that is only a number.
+// number sends a message that consists of a number.
 func (s *side) number(t *testing.T, to *side, n int) {
 	t.Helper()
 	rdmatest.Check(t, s.send(to, verbs.SendWR{WRID: uint64(n), Opcode: verbs.OpSendImm, Imm: uint32(n)}))
 }
 
-// completions polls until there are n, whatever their status.
+// completions polls until there are n completions, of any status.
 func (s *side) completions(t *testing.T, n int) (all []verbs.WC) {
 	t.Helper()
 	wc := make([]verbs.WC, n)
@@ -75,7 +75,7 @@ func (s *side) activate(t *testing.T) {
 	rdmatest.Check(t, s.qp.Activate(verbs.ActivateOptions{Port: 1, QKey: qkey}))
 }
 
-// Messages of SRD that overtake each other, and that get lost and are sent again, arrive once.
+// SRD messages that overtake each other, or are lost and sent again, arrive once.
 func TestSRDReordered(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	before := stats(t)
@@ -88,8 +88,8 @@ func TestSRDReordered(t *testing.T) {
 	}
 }
 
-// A full send queue refuses a request, a full receive queue a receive. Messages wait until there
-// are receives. All arrive once.
+// A full send queue refuses a request, a full receive queue a receive. Messages wait until
+// receives are posted. Each message arrives once.
 func TestSRDFullQueues(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	before := stats(t)
@@ -137,11 +137,11 @@ func TestSRDFullQueues(t *testing.T) {
 	a.empty(t)
 }
 
-// A completion whose event got lost is found by the next poll. Until then a program that waits
-// with a deadline gets that, and misses no message.
+// The next poll finds a completion whose event was lost. Until then, a wait with a deadline
+// ends at the deadline, and no message is missed.
 func TestSRDLostEvent(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
-	// A message is under way for long enough that the waiter sleeps before.
+	// A message is in flight for so long that the waiter sleeps before it arrives.
 	impair(t, control.Request{Delay: int64(20 * time.Millisecond)})
 	rdmatest.Check(t, control.Request{Do: "inject", HCA: 1, QPN: b.end.QPN, Kind: "event", N: 3}.Ask())
 	missed := 0
@@ -181,7 +181,7 @@ func TestSRDLostEvent(t *testing.T) {
 }
 
 // While a peer's queue pair goes through ERROR and RESET, a message either arrives or fails.
-// Those that failed are sent again, and then each has arrived once.
+// Failed messages are sent again. In the end, each message has arrived once.
 func TestSRDPeerFails(t *testing.T) {
 	messages, rounds := long(200, 20_000), long(5, 400)
 	a, b := pair(t, verbs.SRD)
@@ -248,8 +248,8 @@ func TestSRDPeerFails(t *testing.T) {
 	b.empty(t)
 }
 
-// RESET ends what a queue had, at the receiver and at the sender, and what follows is not taken
-// for it.
+// RESET ends a queue's requests, at the receiver and at the sender. Later completions are not
+// mistaken for theirs.
 func TestSRDReset(t *testing.T) {
 	a, b := pair(t, verbs.SRD)
 	whole := func(t *testing.T, wcs []verbs.WC, first int) {

@@ -1,4 +1,4 @@
-// Package examples runs the programs in the folder examples, and checks what they print.
+// Package examples runs the programs in the folder examples, and checks their output.
 package examples
 
 import (
@@ -21,7 +21,7 @@ func run(t *testing.T, line string) *rdmatest.Process {
 	return rdmatest.Start(t, append([]string{rdmatest.Program(t, args[0]), "-device", rdmatest.Device}, args[1:]...)...)
 }
 
-// prints runs programs that play both sides. Each must print what the pattern matches.
+// prints runs programs that play both sides. The output of each must match the pattern.
 func prints(t *testing.T, programs map[string]string) {
 	for line, want := range programs {
 		t.Run(line, func(t *testing.T) { printed(t, run(t, line), want) })
@@ -46,6 +46,7 @@ const (
 
 func TestExamplesOfVerbs(t *testing.T) {
 	prints(t, map[string]string{
+		"kvcache":      "8 workers have put 32 blocks\n16 were got, and 16 had been evicted\n",
 		"rdma_write":   wrote + memory + "|" + memory + wrote,
 		"ud":           answered,
 		"event_server": "served 12 messages of 4 clients\n",
@@ -96,6 +97,7 @@ func TestExamplesOnMLX5(t *testing.T) {
 		"verbs odp":        "prefetched 4096 of 1048576 bytes\nlast byte: 7\n",
 		"verbs xrc":        `SRQ 0 received "for SRQ 0"` + "\n" + `SRQ 1 received "for SRQ 1"` + "\n",
 		"share":            `read "registered once" from memory of the first process` + "\n",
+		"s3":               "put 1048576 bytes, 1048576 by RDMA\ngot 1048576 bytes, 1048576 by RDMA\n",
 		"verbs dc":         `target 0 received "for target 0"` + "\n" + `target 1 received "for target 1"` + "\n",
 	}
 	if _, err := os.Stat("/dev/udmabuf"); err == nil { // Debian's 6.1 has none

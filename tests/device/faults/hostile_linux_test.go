@@ -114,7 +114,7 @@ func (p *prey) live(t *testing.T) {
 	}
 }
 
-// attack has the device make one attack on an end.
+// attack makes the device attack an end once.
 func (p *prey) attack(t *testing.T, e *rdmatest.End) {
 	t.Helper()
 	r := p.r
@@ -166,7 +166,7 @@ var (
 	_ = rdmatest.Test(TestLyingDevice, rdmatest.OnMLX5, rdmatest.Profiles)
 )
 
-// TestHostileDevice: whatever a device writes to a program's queues, the program
+// TestHostileDevice: for any bytes that a device writes to a program's queues, the program
 // continues, with or without errors. It doesn't panic, hang or leak.
 func TestHostileDevice(t *testing.T) {
 	repent := func() { ask(t, control.Request{Do: "repent"}) }
@@ -292,7 +292,7 @@ func TestLyingDevice(t *testing.T) {
 		for _, status := range statuses {
 			for n := 1; n <= 2; n++ { // of the two ends' objects
 				if opcode == 0x800 && n == 2 {
-					continue // there is only one
+					continue // there is only one such object
 				}
 				ask(t, control.Request{Do: "lie", Opcode: opcode, N: n, Status: status})
 				err := program()

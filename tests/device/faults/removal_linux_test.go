@@ -21,7 +21,7 @@ type loss struct {
 	name string
 
 	// registers: memory is registered meanwhile. A registration that the device doesn't
-	// complete blocks its caller in the kernel forever, at least up to Linux 6.1
+	// complete blocks its caller in the kernel for ever, at least up to Linux 6.1
 	// (mlx5r_umr_post_send_wait).
 	registers bool
 
@@ -72,7 +72,7 @@ func write(t *testing.T, file string) {
 	rdmatest.Check(t, os.WriteFile(file, []byte("1"), 0))
 }
 
-// remove tells the kernel to unbind a device. The write returns once that is done.
+// remove makes the kernel unbind a device. The write returns once the device is unbound.
 func remove(t *testing.T, address string) {
 	t.Helper()
 	write(t, "/sys/bus/pci/devices/"+address+"/remove")
@@ -163,8 +163,8 @@ func (l *load) traffic(t *testing.T, name string, rounds *atomic.Int64, p *rdmat
 }
 
 // TestLost loses the device, in each way, while queue pairs run on it and goroutines
-// wait. All of them learn of it, the remaining objects can be closed, and the device that
-// comes back is as good as new.
+// wait. All of them learn of the loss, the remaining objects can be closed, and the device
+// that comes back works as a new one.
 func TestLost(t *testing.T) {
 	for i, how := range losses {
 		if testing.Short() && i > 1 {

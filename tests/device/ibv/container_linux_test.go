@@ -21,7 +21,7 @@ var (
 	_ = rdmatest.Test(TestContainerNetwork, rdmatest.OnRXE)
 )
 
-// A container is a root folder with nothing but ibv, device nodes and /sys, which is read-only.
+// A container is a root directory with only ibv, device nodes and a read-only /sys.
 type container struct{ root string }
 
 func newContainer(t *testing.T) container {
@@ -42,8 +42,8 @@ func (c container) node(t *testing.T, name string) {
 	rdmatest.Check(t, os.Chmod(path, 0o666))
 }
 
-// start starts ibv as root with these capabilities, and a limit of locked memory. Chroot itself needs
-// one more, which container engines usually leave, too.
+// start starts ibv as root with these capabilities, and a limit of locked memory. Chroot
+// itself needs one more capability, which container engines usually grant, too.
 func (c container) start(t *testing.T, limit, caps string, args ...string) *rdmatest.Process {
 	t.Helper()
 	line := []string{"prlimit", "--memlock=" + limit, "setpriv", "--bounding-set=-all,+sys_chroot" + caps, "--inh-caps=-all",
@@ -61,7 +61,7 @@ func (c container) measured(t *testing.T, limit, caps string) (server, client *r
 	server.Until(t, func() bool { return server.Ended() || rdmatest.Listening(containerPort) })
 	other := second
 	if rdmatest.KindOf() == rdmatest.RXE {
-		other = device // the only one that it reaches
+		other = device // the only device that it reaches
 	}
 	client = c.start(t, limit, caps, append(args, other, "127.0.0.1")...)
 	client.Wait()
@@ -71,8 +71,8 @@ func (c container) measured(t *testing.T, limit, caps string) (server, client *r
 
 var containerPort = 21000
 
-// TestContainer: what docs/containers.md says that a container needs to measure is enough, and what it
-// says of locked memory is so.
+// TestContainer: a container with the things that docs/containers.md lists can measure, and
+// the page's statement about locked memory is true.
 func TestContainer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	c := newContainer(t)
@@ -94,8 +94,8 @@ func TestContainer(t *testing.T) {
 	}
 }
 
-// TestContainerNodes: what connects by address, or sends raw frames, says what it lacks. With it, it
-// works.
+// TestContainerNodes: a command that connects by address, or sends raw frames, reports the
+// missing node or capability. With it, the command works.
 func TestContainerNodes(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	c := newContainer(t)
@@ -111,7 +111,7 @@ func TestContainerNodes(t *testing.T) {
 	c.start(t, "unlimited", "", "rping", "-c", "-a", "192.168.77.1", "-C", "10").Succeeds(t)
 	server.Succeeds(t)
 	if rdmatest.KindOf() == rdmatest.RXE {
-		return // it has no raw frames
+		return // the device has no raw frames
 	}
 	raw := []string{"raw_ethernet_bw", "--client", "-d", device, "-B", "02:00:00:00:00:0a", "-E", "02:00:00:00:00:0b", "-n", "20", "-s", "64"}
 	if p := c.start(t, "unlimited", "", raw...); p.OK() || !strings.Contains(p.Stderr(), "CAP_NET_RAW") {
@@ -120,8 +120,8 @@ func TestContainerNodes(t *testing.T) {
 	c.start(t, "unlimited", ",+net_raw", raw...).Succeeds(t)
 }
 
-// TestContainerNetwork: a network namespace of its own, as a pod has. Shared devices are there, and two
-// sides that meet over its loopback measure with the host's GIDs.
+// TestContainerNetwork: a network namespace of its own, as a pod has. Shared devices are
+// visible there, and two sides that meet over its loopback measure with the host's GIDs.
 func TestContainerNetwork(t *testing.T) {
 	ibv := rdmatest.Program(t, "ibv")
 	inside := []string{"ip", "netns", "exec", "pod"}

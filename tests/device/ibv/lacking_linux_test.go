@@ -14,14 +14,15 @@ import (
 
 var _ = rdmatest.Test(TestLacking, rdmatest.OnMLX5, rdmatest.Lacking)
 
-// A lack is what an adapter doesn't have, and what the programs say of it. DEVICE stands for its name.
+// A lack is a missing feature of an adapter, and the programs' output about it. DEVICE stands
+// for the adapter's name.
 type lack struct {
 	profile  string
-	notThere map[string][]string // by groups of the self-test: patterns of all that is not there
-	refused  map[string]string   // command lines, and the lines that are all they print, on stderr
-	prints   map[string]string   // command lines, and patterns of what they print
+	notThere map[string][]string // by groups of the self-test: patterns of all that is listed as not there
+	refused  map[string]string   // command lines, and their whole output, on stderr
+	prints   map[string]string   // command lines, and patterns of their output
 	plays    []string            // command lines of both sides
-	fails    map[string]string   // command lines of both sides, and the line of the one that is the first to see what is lacking
+	fails    map[string]string   // command lines of both sides, and the line of the side that first finds the feature missing
 }
 
 // On the software ConnectX with InfiniBand ports.
@@ -54,8 +55,8 @@ var lacks = []lack{
 			"syndromes": {"shared receive queues: none is left"},
 		},
 		refused: map[string]string{
-			"ibv pingpong srq -d DEVICE":  "ibv pingpong: verbs: create SRQ .*: EAGAIN; .*",
-			"ibv pingpong xsrq -d DEVICE": "ibv pingpong: verbs: open XRC domain: EAGAIN; .*",
+			"ibv pingpong srq -d DEVICE":  "ibv pingpong: create SRQ .*: EAGAIN; .*",
+			"ibv pingpong xsrq -d DEVICE": "ibv pingpong: open XRC domain: EAGAIN; .*",
 			"verbs -device DEVICE srq":    ".* create SRQ .*: EAGAIN; .*",
 			"verbs -device DEVICE xrc":    ".* open XRC domain: EAGAIN; .*",
 		},
@@ -90,7 +91,7 @@ var lacks = []lack{
 		},
 		refused: map[string]string{
 			"ibv pingpong rc -s 65536 -d DEVICE": "ibv pingpong: a message of 65536 bytes is larger than the port takes, 16384",
-			"ibv pingpong srq -d DEVICE":         "ibv pingpong: verbs: create SRQ: MaxWR 500 is not in 1 to 31",
+			"ibv pingpong srq -d DEVICE":         "ibv pingpong: create SRQ: MaxWR 500 is not in 1 to 31",
 		},
 		prints: map[string]string{"verbs -device DEVICE uc": "(?s).*", "verbs -device DEVICE srq": "(?s).*SRQ_LIMIT_REACHED\n"},
 		plays:  []string{"ibv write_lat -n 10", "ibv send_lat -c UD -n 10", "ibv send_bw -n 10", "ibv read_bw -n 10", "ibv pingpong rc -n 10"},
@@ -101,8 +102,8 @@ var lacks = []lack{
 	},
 }
 
-// On adapters that lack something, the self-test passes, and says what is not there; doctor finds
-// nothing; programs work as far as they don't need what is lacking, and otherwise refuse in one line.
+// On adapters that lack a feature, the self-test passes, and lists it as not there. Doctor
+// has no findings. Programs that don't need the feature work, and others refuse in one line.
 func TestLacking(t *testing.T) {
 	profiles := strings.Split(os.Getenv(rdmatest.ProfileVariable), ",")
 	for _, l := range lacks {

@@ -21,7 +21,8 @@ var _ = rdmatest.Test(TestMeshTwoGuests, rdmatest.OnRXE, rdmatest.TwoGuests)
 // shell.
 const agentPort = "20518"
 
-// agent is that remote shell, which gets a host and a command, and has its exit status.
+// agent is that remote shell. It gets a host and a command, and exits with the command's
+// status.
 const agent = `#!/bin/bash
 shift
 exec 3<>/dev/tcp/$VM_PEER/` + agentPort + `
@@ -30,9 +31,10 @@ read status <&3
 exit $status
 `
 
-// TestMeshTwoGuests: Open MPI starts two ranks in each of two guests, with GOVERBS_LONG four.
+// TestMeshTwoGuests: Open MPI starts two ranks in each of two guests, or four with
+// GOVERBS_LONG.
 func TestMeshTwoGuests(t *testing.T) {
-	// Also where it isn't used, Open MPI wants it to exist.
+	// Open MPI requires the file even where it isn't used.
 	file := filepath.Join(os.TempDir(), "goverbs-agent")
 	rdmatest.Check(t, os.WriteFile(file, []byte(agent), 0o700))
 	defer os.Remove(file)
@@ -69,7 +71,7 @@ func firstGuest(t *testing.T) net.Conn {
 	}
 }
 
-// remoteShell is the second guest's part: it runs one command for the first one.
+// remoteShell is the second guest's part: it runs one command for the first guest.
 func remoteShell(t *testing.T) {
 	l := rdmatest.Must(net.Listen("tcp", ":"+agentPort))(t)
 	session := rdmatest.Must(l.Accept())(t)
@@ -77,7 +79,7 @@ func remoteShell(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		_, err := io.Copy(io.Discard, session)
-		l.Close() // in case that no command comes
+		l.Close() // in case no command comes
 		ended <- err
 	}()
 	conn := rdmatest.Must(l.Accept())(t)

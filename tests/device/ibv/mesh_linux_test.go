@@ -19,7 +19,7 @@ var (
 	_ = rdmatest.Test(TestMeshLost, rdmatest.OnRXE, rdmatest.Long)
 )
 
-// A meshResult is what ibv mesh --json prints, as far as it is tested.
+// A meshResult has the tested fields of the output of ibv mesh --json.
 type meshResult struct {
 	Hosts []struct{ Host, Lost string }
 	Links []struct {
@@ -32,7 +32,7 @@ type meshResult struct {
 	}
 }
 
-// check checks that the links have everything, but those of a rank that is lost.
+// check checks that all links have all figures, except the links of a lost rank.
 func (r *meshResult) check(t *testing.T, ranks, lost int) {
 	t.Helper()
 	if len(r.Hosts) != ranks || len(r.Links) != ranks*(ranks-1)/2 {
@@ -95,15 +95,15 @@ func TestMesh(t *testing.T) {
 	}
 }
 
-// TestMeshLaunchers: Slurm, an indexed Job and a list of hosts say which rank a process is. Each rank
-// is on a host of its own name.
+// TestMeshLaunchers: Slurm, an indexed Job and a list of hosts determine a process's rank.
+// Each rank is on a host of its own name.
 func TestMeshLaunchers(t *testing.T) {
 	const ranks = 3
 	var names []string
 	for i := range ranks {
 		names = append(names, fmt.Sprintf("node-%d", i))
 	}
-	// Slurm's daemons also look for the host's name, for long.
+	// Slurm's daemons also look up the host's name, which takes long.
 	own := rdmatest.Must(os.Hostname())(t)
 	hosts := rdmatest.Must(os.OpenFile("/etc/hosts", os.O_APPEND|os.O_WRONLY, 0))(t) // the guest's, which is discarded
 	rdmatest.Must(fmt.Fprintf(hosts, "\n127.0.0.1 %s %s\n", own, strings.Join(names, " ")))(t)
@@ -169,12 +169,12 @@ func queuePairs(t *testing.T) (n int) {
 	return n
 }
 
-// TestMeshLost: a rank that is stopped, and one that is killed. The others are measured.
+// TestMeshLost: one rank is stopped, and one is killed. The other ranks are measured.
 func TestMeshLost(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for name, says := range map[string]string{"stopped": "hangs", "killed": "has died"} {
 		t.Run(name, func(t *testing.T) {
-			// The measurements last, so that the rank is in the middle of one.
+			// The measurements take long, so that the rank is in the middle of one.
 			before := queuePairs(t)
 			all := startMesh(t, 3, "-t", "1s")
 			all[0].Until(t, func() bool { return queuePairs(t) > before })
@@ -199,7 +199,7 @@ func TestMeshLost(t *testing.T) {
 	}
 }
 
-// TestMeshOpenMPI: Open MPI numbers the ranks, 4 of them, with GOVERBS_LONG 16.
+// TestMeshOpenMPI: Open MPI numbers 4 ranks, or 16 with GOVERBS_LONG.
 func TestMeshOpenMPI(t *testing.T) {
 	ranks := 4
 	if os.Getenv("GOVERBS_LONG") != "" {
@@ -208,9 +208,9 @@ func TestMeshOpenMPI(t *testing.T) {
 	meshOpenMPI(t, ranks, "--oversubscribe").check(t, ranks, -1)
 }
 
-// meshOpenMPI has Open MPI start ranks on the first device. Open MPI says where rank 0 is only if
-// all are on one host. A message is one packet: rxe of Linux 6.1 sometimes refuses the rest of a
-// longer one that is sent again.
+// meshOpenMPI makes Open MPI start ranks on the first device. Open MPI gives rank 0's
+// location only if all ranks are on one host. A message is one packet: rxe of Linux 6.1
+// sometimes refuses the rest of a longer message that is sent again.
 func meshOpenMPI(t *testing.T, ranks int, args ...string) (r *meshResult) {
 	t.Helper()
 	meshPort++

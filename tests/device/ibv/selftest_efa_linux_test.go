@@ -14,8 +14,8 @@ var (
 	_ = rdmatest.Test(TestSelftestIWARP, rdmatest.OnSIW)
 )
 
-// An EFA adapter passes, by itself and with another one, in the groups that it has something for.
-// What it lacks is said.
+// An EFA adapter passes, by itself and with another adapter, in the groups that apply to it.
+// The report lists missing features.
 func TestSelftestEFA(t *testing.T) {
 	const seconds = "3s"
 	absent := []string{"counters", "clocks", "addresses", "raw", "combining", "peers", "speed"} // peers needs the default time
@@ -43,7 +43,7 @@ func TestSelftestEFA(t *testing.T) {
 	}
 }
 
-// Over iWARP, a sentence says why there is no self-test, and what there is.
+// Over iWARP, a sentence says why there is no self-test, and names the alternatives.
 func TestSelftestIWARP(t *testing.T) {
 	stdout, stderr, status := result(t, exec.Command(rdmatest.Program(t, "ibv"), "selftest", device))
 	if status != 1 || stdout != "" || !strings.HasPrefix(stderr, "ibv selftest: "+device+": ") ||

@@ -21,7 +21,7 @@ var (
 	_ = rdmatest.Test(TestSelftestInterrupted, rdmatest.OnRXE, rdmatest.OnMLX5)
 )
 
-// A selftestReport is what the tests need of the report.
+// A selftestReport has the fields of the report that the tests need.
 type selftestReport struct {
 	Format  int
 	Status  string
@@ -48,8 +48,8 @@ func selftest(t *testing.T, args ...string) (r selftestReport, text string, stat
 	return r, text, status
 }
 
-// The device passes, as far as a short run goes. No group is empty that should not be, and
-// what isn't there is said. The report shows no address.
+// The device passes a short run. Only the expected groups are empty, and the report lists
+// missing features. It shows no address.
 func TestSelftest(t *testing.T) {
 	seconds := "15s"
 	if testing.Short() {
@@ -110,8 +110,8 @@ func secrets(t *testing.T) (list []string) {
 }
 
 // Two devices are tested if they reach each other. If not, a sentence says so, in place of
-// failures: those of a network that loses everything, and those of rxe, because a host drops what
-// comes from its own address. The command in that sentence cures it.
+// failures: on a network that loses everything, and on rxe, because a host drops packets from
+// its own address. The command in that sentence makes the devices reach each other.
 func TestSelftestTwoDevices(t *testing.T) {
 	passes := func() {
 		t.Helper()
@@ -151,8 +151,8 @@ func TestSelftestTwoDevices(t *testing.T) {
 }
 
 // The device exchanges messages with rdma-core's ping-pongs, and mlx5 devices write the same
-// completions for libmlx5. What the ping-pongs say of wrong data is a failure, though they end with
-// success.
+// completions for libmlx5. Wrong data that the ping-pongs report is a failure, though they
+// exit with success.
 func TestSelftestPeers(t *testing.T) {
 	args := []string{"--only", "peers", "-t", "10s", "-p", rdmatest.Patience.String(), device}
 	r, _, status := selftest(t, args...)
@@ -185,8 +185,8 @@ esac
 	}
 }
 
-// An interrupted test reports what it has done, and leaves nothing on the device; nor does
-// a killed one.
+// An interrupted test reports its results so far, and leaves nothing on the device. A killed
+// test leaves nothing, either.
 func TestSelftestInterrupted(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		p := rdmatest.StartCmd(t, exec.Command(rdmatest.Program(t, "ibv"), "selftest", "--json", "-t", "10m", device))

@@ -36,7 +36,7 @@ NodeName=node-[0-%[3]d] NodeHostname=%[1]s NodeAddr=127.0.0.1 Port=[16820-%[4]d]
 PartitionName=all Nodes=ALL Default=YES State=UP
 `
 
-// startSlurm starts Slurm's daemons for that many nodes, which are called node-0, node-1 and so on.
+// startSlurm starts Slurm's daemons for nodes named node-0, node-1 and so on.
 func startSlurm(t *testing.T, nodes int) {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,7 +44,7 @@ func startSlurm(t *testing.T, nodes int) {
 	config := filepath.Join(dir, "slurm.conf")
 	rdmatest.Check(t, os.WriteFile(config, fmt.Appendf(nil, slurmConfig, host, dir, nodes-1, 16820+nodes-1), 0o644))
 	t.Setenv("SLURM_CONF", config)
-	// slurmd wants control groups, which systemd would have made.
+	// slurmd requires control groups, which systemd would have made.
 	const groups = "/sys/fs/cgroup"
 	rdmatest.Check(t, os.WriteFile(filepath.Join(dir, "cgroup.conf"), []byte("CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n"), 0o644))
 	rdmatest.Check(t, unix.Mount("none", groups, "cgroup2", 0, ""))

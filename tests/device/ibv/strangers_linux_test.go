@@ -23,14 +23,14 @@ var (
 	_ = rdmatest.Test(TestRpingStrangers, rdmatest.OnRXE)
 )
 
-// TestMeshHostileRoot: a rank refuses what rank 0 must not order of its device, and goes on.
+// TestMeshHostileRoot: a rank refuses orders that rank 0 must not give, and continues.
 func TestMeshHostileRoot(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer l.Close()
 	rank := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "mesh", "--rank", "1", "--size", "2", "--root", "127.0.0.1",
 		"--port", fmt.Sprint(l.Addr().(*net.TCPAddr).Port), "-d", rdmatest.Devices[0])
-	// A root that proves nothing isn't obeyed.
+	// A rank doesn't obey a root without proof.
 	stranger := rdmatest.Must(l.Accept())(t)
 	in := bufio.NewReader(stranger)
 	ask(t, stranger, in, `{"nonce":"a"}`)
@@ -73,22 +73,23 @@ func TestMeshHostileRoot(t *testing.T) {
 	rank.Succeeds(t)
 }
 
-// ask sends a line, and returns the one that comes back.
+// ask sends a line, and returns the reply.
 func ask(t *testing.T, c net.Conn, in *bufio.Reader, line string) string {
 	t.Helper()
 	rdmatest.Must(io.WriteString(c, line+"\n"))(t)
 	return rdmatest.Must(in.ReadString('\n'))(t)
 }
 
-// meshProof is what one says that has an empty key.
+// meshProof returns the proof of a process with an empty key.
 func meshProof(who, theirs, mine string) []byte {
 	h := hmac.New(sha256.New, nil)
 	fmt.Fprintf(h, "%s %q %q", who, theirs, mine)
 	return h.Sum(nil)
 }
 
-// TestUdpongStrangers: a client is served after a message that has no answer, because it is longer than the
-// MTU, and after more strangers than the server keeps, each of which it has found a way to.
+// TestUdpongStrangers: a client is served after a message that gets no answer because it is
+// longer than the MTU, and after more strangers than the server keeps, to each of which it
+// has resolved a path.
 func TestUdpongStrangers(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	server := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "udpong", "-b", "192.168.77.1", "-T", "b")
@@ -96,7 +97,7 @@ func TestUdpongStrangers(t *testing.T) {
 		table, err := os.ReadFile("/proc/net/udp")
 		return err == nil && strings.Contains(string(table), ":1C06 ")
 	})
-	// A greeting: its tag, IP version, what it is, its length; then the queue pair, and the sender.
+	// A greeting: its tag, IP version, kind and length, then the queue pair and the sender.
 	greeting := []byte{0x55, 0x55, 0x55, 0x55, 4, 0, 16, 0, 0, 0, 0, 1, 192, 168, 77, 1}
 	for i := range 1100 {
 		c := rdmatest.Must(net.Dial("udp", "192.168.77.1:7174"))(t)
@@ -106,7 +107,7 @@ func TestUdpongStrangers(t *testing.T) {
 		}
 		rdmatest.Must(c.Write(append(greeting, make([]byte, size)...)))(t)
 		if i%100 == 0 {
-			// Its answer says that the server has come so far.
+			// The answer shows that the server has processed all messages before.
 			rdmatest.Check(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
 			rdmatest.Must(c.Read(make([]byte, 1<<12)))(t)
 		}
@@ -116,7 +117,8 @@ func TestUdpongStrangers(t *testing.T) {
 	server.Kill()
 }
 
-// TestRpingStrangers: who connects and leaves without a ping isn't the client that rping waits for.
+// TestRpingStrangers: a client that connects and leaves without a ping isn't the client that
+// rping waits for.
 func TestRpingStrangers(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const at = "192.168.77.1"

@@ -7,15 +7,16 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// TestArrives: what a process does with files that another has opened is shown, whichever way
-// their descriptors came. The connection manager refuses it, except to its opener.
+// TestArrives: ibvtrace shows a process's calls on files that another process has opened,
+// however the descriptors were passed. The connection manager accepts calls only from the
+// process that opened the file.
 func TestArrives(t *testing.T) {
 	program, file := rdmatest.CProgram(t, "c/arrives.c"), filepath.Join(t.TempDir(), "trace")
 	for how, refused := range map[string]string{
 		"daemon": "EACCES", "parent": "EACCES", "recvmsg": "EACCES", "recvmmsg": "EACCES", "getfd": "EACCES", "vectors": "",
 	} {
 		t.Run(how, func(t *testing.T) {
-			script := append(traced(t, file), "sh", "-c", `echo x | "$@"`, "sh", program, how, uverbs, rdmaCM, "20")
+			script := append(stopped(t, file), "sh", "-c", `echo x | "$@"`, "sh", program, how, uverbs, rdmaCM, "20")
 			rdmatest.Start(t, script...).Succeeds(t)
 			shown, files := make(map[string]int), make(map[int]bool)
 			for _, e := range rdmatest.ReadTrace(t, file) {

@@ -63,7 +63,7 @@ func count(t *testing.T, trace []*event.Event) tally {
 
 var _ = rdmatest.Test(TestData, rdmatest.LongOn("mlx5"))
 
-// TestData traces what the ping-pongs post and poll, with an older and a newer
+// TestData traces the posts and polls of the ping-pongs, with an older and a newer
 // libibverbs. Each of their 50 messages must be in the trace.
 func TestData(t *testing.T) {
 	inTree := rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t)
@@ -88,7 +88,7 @@ func TestData(t *testing.T) {
 				continue
 			}
 			t.Run(strings.TrimSpace(filepath.Base(strings.Join(prefix, " "))+" "+test.name), func(t *testing.T) {
-				test.run(t, append(slices.Clone(prefix), traced(t, files[0], "--data")...), append(slices.Clone(prefix), traced(t, files[1], "--data")...))
+				test.run(t, append(slices.Clone(prefix), stopped(t, files[0], "--data")...), append(slices.Clone(prefix), stopped(t, files[1], "--data")...))
 				for _, file := range files {
 					n := count(t, rdmatest.ReadTrace(t, file))
 					t.Logf("%+v", n)
@@ -109,9 +109,9 @@ func TestExtended(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/extended.c"), filepath.Join(dir, "trace")
 	inTree := rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t)
-	t.Run("v44", func(t *testing.T) { extended(t, file, traced(t, file, "--data"), program) })
+	t.Run("v44", func(t *testing.T) { extended(t, file, stopped(t, file, "--data"), program) })
 	t.Run("newer", func(t *testing.T) {
-		if n := extended(t, file, append([]string{inTree}, traced(t, file, "--data")...), program); n != 7 {
+		if n := extended(t, file, append([]string{inTree}, stopped(t, file, "--data")...), program); n != 7 {
 			t.Errorf("%d completions, want 7", n)
 		}
 	})
@@ -170,8 +170,8 @@ func describe(f []event.Field) string {
 
 var _ = rdmatest.Test(TestDataOfGo, rdmatest.LongOn("mlx5"))
 
-// TestDataOfGo traces what a program that uses this library posts and polls, both from
-// its start and after attaching.
+// TestDataOfGo traces the posts and polls of a program that uses this library, both from its
+// start and after attaching.
 func TestDataOfGo(t *testing.T) {
 	dir := t.TempDir()
 	command := slices.Concat([]string{rdmatest.Program(t, "ibv"), "pingpong", "rc", "-d", device}, pingpongGID, []string{"-n"})
@@ -180,7 +180,7 @@ func TestDataOfGo(t *testing.T) {
 		return pair{c, append(slices.Clone(c), address), listening(18515)}
 	}
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	with("50").run(t, traced(t, files[0], "--data"), traced(t, files[1], "--data"))
+	with("50").run(t, stopped(t, files[0], "--data"), stopped(t, files[1], "--data"))
 	for _, file := range files {
 		if n := count(t, rdmatest.ReadTrace(t, file)); n.sent != 50 || n.sentOK != 50 || n.receivedOK != 50 || n.received < 50 {
 			t.Errorf("%s: %+v, want 50 messages each way", file, n)

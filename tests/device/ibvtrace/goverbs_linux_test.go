@@ -23,7 +23,8 @@ const (
 )
 
 // TestPollAndArm polls an empty CQ, arms it, and polls with timestamps if the device has
-// them. TestTracedPollAndArm traces it, so it prints what it does in that test's format.
+// them. TestTracedPollAndArm traces it, so TestPollAndArm prints its calls in that test's
+// format.
 func TestPollAndArm(t *testing.T) {
 	s := rdmatest.Default()
 	s.Channel = true
@@ -76,7 +77,7 @@ func TestTracedPollAndArm(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "trace")
-	p := rdmatest.Start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPollAndArm$")...)
+	p := rdmatest.Start(t, append(stopped(t, file, "--data"), self, "-test.run", "^TestPollAndArm$")...)
 	p.Succeeds(t)
 	var want, got []string
 	for _, m := range regexp.MustCompile(`(?m)^did: (.*)$`).FindAllStringSubmatch(p.Said(), -1) {
@@ -133,7 +134,7 @@ func TestTracedPostOnOpener(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(t.TempDir(), "trace")
-	p := rdmatest.Start(t, append(traced(t, file, "--data"), self, "-test.run", "^TestPostOnOpener$")...)
+	p := rdmatest.Start(t, append(stopped(t, file, "--data"), self, "-test.run", "^TestPostOnOpener$")...)
 	p.Succeeds(t)
 	if n := count(t, rdmatest.ReadTrace(t, file)); n.received != messages {
 		t.Errorf("%d receives are traced, want %d", n.received, messages)

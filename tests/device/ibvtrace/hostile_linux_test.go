@@ -28,7 +28,7 @@ var _ = rdmatest.Test(TestLegacy, rdmatest.OnRXE)
 func TestLegacy(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/legacy.c"), filepath.Join(dir, "trace")
-	p := rdmatest.Start(t, append(traced(t, file), program, uverbs)...)
+	p := rdmatest.Start(t, append(stopped(t, file), program, uverbs)...)
 	p.Succeeds(t)
 	var verbs []string
 	out := make(map[string]uint64)
@@ -59,7 +59,7 @@ func TestHostile(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.Program(t, "hostile"), filepath.Join(dir, "trace")
 	for seed := range 2 {
-		p := rdmatest.Start(t, append(traced(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
+		p := rdmatest.Start(t, append(stopped(t, file, "--data", "--raw"), program, strconv.Itoa(seed), "300", uverbs, rdmaCM)...)
 		p.Succeeds(t)
 		kinds := make(map[event.Kind]int)
 		for _, e := range rdmatest.ReadTrace(t, file) {

@@ -35,7 +35,7 @@ func traceMaps(t *testing.T, p pair, want ...string) {
 	t.Helper()
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	p.run(t, traced(t, files[0]), traced(t, files[1]))
+	p.run(t, stopped(t, files[0]), stopped(t, files[1]))
 	number := regexp.MustCompile(` \d+$`)
 	for _, file := range files {
 		var got []string

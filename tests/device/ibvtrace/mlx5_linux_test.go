@@ -11,12 +11,12 @@ import (
 
 var _ = rdmatest.Test(TestDriverData, rdmatest.OnMLX5)
 
-// TestDriverData checks the trace of what libmlx5 and mlx5_ib exchange, in structs,
+// TestDriverData checks the trace of the data that libmlx5 and mlx5_ib exchange, in structs,
 // objects and mappings of their own, against the headers and the programs' output.
 func TestDriverData(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))
+	pingpong("rc").run(t, stopped(t, files[0]), stopped(t, files[1]))
 	for _, file := range files {
 		seen := make(map[string]int)
 		for _, e := range rdmatest.ReadTrace(t, file) {

@@ -20,7 +20,7 @@ var _ = rdmatest.Test(TestTracedPingpong, rdmatest.OnRXE)
 func TestTracedPingpong(t *testing.T) {
 	dir := t.TempDir()
 	files := []string{filepath.Join(dir, "server"), filepath.Join(dir, "client")}
-	serverOut, clientOut := pingpong("rc").run(t, traced(t, files[0]), traced(t, files[1]))
+	serverOut, clientOut := pingpong("rc").run(t, stopped(t, files[0]), stopped(t, files[1]))
 	qpn := func(out, side string) uint64 {
 		m := regexp.MustCompile(side + ` address:.*QPN 0x([0-9a-f]+)`).FindStringSubmatch(out)
 		if m == nil {
@@ -87,7 +87,7 @@ var _ = rdmatest.Test(TestMistakes, rdmatest.OnRXE)
 func TestMistakes(t *testing.T) {
 	dir := t.TempDir()
 	program, file := rdmatest.CProgram(t, "c/mistakes.c"), filepath.Join(dir, "trace")
-	p := rdmatest.Start(t, append(traced(t, file), program, device)...)
+	p := rdmatest.Start(t, append(stopped(t, file), program, device)...)
 	p.Succeeds(t)
 	var failed, got []string
 	for _, e := range rdmatest.ReadTrace(t, file) {

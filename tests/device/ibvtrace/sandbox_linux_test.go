@@ -43,20 +43,20 @@ func TestSandboxed(t *testing.T) {
 		}
 		return out
 	}
-	for _, option := range []string{"--stop=false", "--stop", "--data"} {
-		run(traced(t, file, option), "never", "kill")
+	for _, option := range []string{"--data=false", "--data"} {
+		run(stopped(t, file, option), "never", "kill")
 		want := said()
 		if all := strings.Join(want, "\n"); strings.Count(all, "ibv_create_qp") != 3 || !strings.Contains(all, "exited") {
 			t.Errorf("%s: without a filter:\n%s", option, all)
 		}
 		for _, when := range []string{"before", "between", "after"} {
 			for _, action := range []string{"kill", "errno"} {
-				if testing.Short() && (when == "after" || (when == "before") != (option == "--stop")) {
+				if testing.Short() && (when == "after" || (when == "before") != (option == "--data")) {
 					continue
 				}
 				t.Run(strings.Join([]string{option, when, action}, " "), func(t *testing.T) {
 					run(nil, when, action)
-					run(traced(t, file, option), when, action)
+					run(stopped(t, file, option), when, action)
 					if diff := cmp.Diff(want, said()); diff != "" {
 						t.Errorf("trace (-without a filter +with one):\n%s", diff)
 					}

@@ -31,7 +31,7 @@ type witness struct{ t *testing.T }
 
 var watching bool
 
-// A ran records what the kernel ran for one system call.
+// A ran records the kernel's functions for one system call.
 type ran struct {
 	root string
 	led  []string // the functions that it called in the traced modules
@@ -101,7 +101,7 @@ func (w witness) to(file, s string, how int) {
 	}
 }
 
-// saw stops the tracing and returns what the kernel ran, by thread.
+// saw stops the tracing and returns the kernel's calls, by thread.
 func (w witness) saw() map[int][]ran {
 	w.t.Helper()
 	w.write("tracing_on", "0")
@@ -203,8 +203,8 @@ func handlers(e *event.Event) []string {
 	return []string{"ib_uverbs_handler_" + e.Method}
 }
 
-// compare compares a trace with what the kernel ran: the same calls, in the same
-// order, with the same results.
+// compare compares a trace with the kernel's record: the same calls, in the same order, with
+// the same results.
 func compare(t *testing.T, trace []*event.Event, kernel map[int][]ran) {
 	t.Helper()
 	if len(trace) == 0 {
@@ -251,4 +251,4 @@ func compare(t *testing.T, trace []*event.Event, kernel map[int][]ran) {
 }
 
 // errnos has the errnos that the kernel returned here so far.
-var errnos = map[int64]string{2: "ENOENT", 11: "EAGAIN", 22: "EINVAL", 28: "ENOSPC", 95: "EOPNOTSUPP", 512: "ERESTARTSYS"}
+var errnos = map[int64]string{2: "ENOENT", 11: "EAGAIN", 22: "EINVAL", 28: "ENOSPC", 61: "ENODATA", 95: "EOPNOTSUPP", 121: "EREMOTEIO", 512: "ERESTARTSYS"}

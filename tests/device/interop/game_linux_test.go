@@ -12,7 +12,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A maker says whose program plays.
+// A maker is the origin of a program: rdma-core or goverbs.
 type maker string
 
 const (
@@ -20,7 +20,7 @@ const (
 	theirs maker = "c"
 )
 
-// A pairing says whose program is the server, and whose is the client.
+// A pairing has the makers of the server and the client.
 type pairing struct{ server, client maker }
 
 func (p pairing) String() string { return fmt.Sprintf("%s-%s", p.server, p.client) }
@@ -73,7 +73,7 @@ func listens(t *testing.T, server *rdmatest.Process, port int) {
 	server.Until(t, func() bool { return rdmatest.Listening(port) })
 }
 
-// A rigOf says how programs address each other over a kind of link.
+// A rigOf has the addresses by which programs reach each other over a kind of link.
 type rigOf struct {
 	address string   // of this host
 	gid     []string // arguments; most InfiniBand ports need only LIDs

@@ -14,10 +14,10 @@ const (
 	mib = 1 << 20
 )
 
-// games are played by every pairing, both polling and sleeping. A quick run plays those
-// marked quick: Go against C in each role, once polling and once sleeping, and Go with itself
-// the first of them. Up to 16 bytes go inline on rxe. TestDefaults goes around queues of the
-// default length.
+// games are played by every pairing, both polling and sleeping. A quick run plays the games
+// marked quick: Go against C in each role, once polling and once sleeping. Go plays only the
+// first of them with itself. Up to 16 bytes go inline on rxe. TestDefaults goes around queues
+// of the default length.
 var games = []game{
 	{transport: "rc", size: 1, iters: 1},
 	{transport: "rc", size: 16, iters: 200},
@@ -134,8 +134,8 @@ func TestODP(t *testing.T) {
 	}
 }
 
-// TestWrongData: a client without the data check sends other data than a server with it
-// expects.
+// TestWrongData: a client without the data check sends other data than a server with the
+// check expects.
 func TestWrongData(t *testing.T) {
 	for transport, size := range map[string]int{"rc": 10000, "uc": 10000, "ud": 1000} {
 		for _, maker := range []maker{ours, theirs} {
@@ -165,8 +165,8 @@ var noSuchGID = map[rdmatest.Kind]string{rdmatest.RXE: "ENODATA", rdmatest.MLX5:
 
 var _ = rdmatest.Test(TestFailures, rdmatest.OnRXE, rdmatest.OnMLX5, rdmatest.OnMLX5Eth)
 
-// TestFailures: ibv exits with status 1 where rdma-core's programs do, and also for
-// mistakes that those notice later or never.
+// TestFailures: ibv exits with status 1 where rdma-core's programs do, and also for mistakes
+// that rdma-core's programs notice later or never.
 func TestFailures(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	both := []maker{ours, theirs}

@@ -50,7 +50,7 @@ func TestTwoGuestsPingpong(t *testing.T) {
 	}
 }
 
-// A report tells the other side about a game.
+// A report informs the other side about a game.
 type report struct {
 	OK            bool
 	Local, Remote []string

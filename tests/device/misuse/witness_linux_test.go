@@ -24,7 +24,7 @@ func TestNothingReachesTheKernel(t *testing.T) {
 	dir := t.TempDir()
 	trace := filepath.Join(dir, "trace")
 	self := rdmatest.Must(os.Executable())(t)
-	cmd := exec.Command(rdmatest.Program(t, "ibvtrace"), "--json", "-o", trace, self, "-test.run", "^("+witnessed+")$")
+	cmd := exec.Command(rdmatest.Program(t, "ibvtrace"), "--how=ptrace", "--json", "-o", trace, self, "-test.run", "^("+witnessed+")$")
 	cmd.Env = append(os.Environ(), witnessVar+"=1")
 	p := rdmatest.StartCmd(t, cmd)
 	if !p.OK() || !strings.Contains(p.Said(), "witnessed") {

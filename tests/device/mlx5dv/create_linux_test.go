@@ -10,7 +10,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestPaddedCQ: the adapter knows a CQ as padded, and its completions are found, also after a resize.
+// TestPaddedCQ: the adapter treats a CQ as padded, and Poll finds its completions, even after
+// a resize.
 func TestPaddedCQ(t *testing.T) {
 	c := open(t, rdmatest.Device)
 	has := rdmatest.Must(mlx5dv.QueryDevice(c))(t).Caps&mlx5dv.CapCQEPad != 0
@@ -44,14 +45,14 @@ func TestPaddedCQ(t *testing.T) {
 	if size := be32(out[16:], 0) >> 21 & 7; size != padded {
 		t.Errorf("the adapter's cqe_sz is %d, not %d", size, padded)
 	}
-	// CQQueue has left that one to the program.
+	// CQQueue has left the first CQ to the program.
 	cq = rdmatest.Must(mlx5dv.CreateCQ(c, mlx5dv.CQOptions{CQOptions: verbs.CQOptions{MaxCQE: 15, CQESize: 128}, Pad: true}))(t)
 	pd := rdmatest.Must(c.AllocPD())(t)
 	mr := rdmatest.Must(pd.AllocMR(4096, verbs.MROptions{Access: verbs.AccessLocalWrite}))(t)
 	qp := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 8, MaxRecvWR: 8}}))(t)
 	gid := rdmatest.Must(c.FindGID(verbs.GIDSelector{Port: 1}))(t)
 	rdmatest.Check(t, qp.Connect(rdmatest.Must(qp.Endpoint(gid))(t), verbs.ConnectOptions{}))
-	for i := range 40 { // more than twice around
+	for i := range 40 { // more than twice around the queue
 		if i == 20 {
 			rdmatest.Check(t, cq.Resize(31))
 		}
@@ -64,7 +65,8 @@ func TestPaddedCQ(t *testing.T) {
 	}
 }
 
-// TestOptionsRefused: what the adapter doesn't have is refused before the kernel is asked.
+// TestOptionsRefused: an option that the adapter lacks is refused before it reaches the
+// kernel.
 func TestOptionsRefused(t *testing.T) {
 	c := open(t, rdmatest.Device)
 	caps := rdmatest.Must(mlx5dv.QueryDevice(c))(t).Caps

@@ -24,8 +24,8 @@ const (
 	allocPD       = 0x800
 )
 
-// TestCommand: the firmware's capabilities are those that verbs reports. What the kernel
-// doesn't allow, and what the firmware refuses, is an error.
+// TestCommand: the firmware's capabilities equal those that verbs reports. A command that the
+// kernel doesn't allow, or that the firmware refuses, is an error.
 func TestCommand(t *testing.T) {
 	c := open(t, rdmatest.Device)
 	attr := rdmatest.Must(c.QueryDevice())(t)
@@ -61,7 +61,7 @@ func newCounter(t *testing.T, c *verbs.Device) (*mlx5dv.Object, []byte) {
 	out := make([]byte, 16)
 	o := rdmatest.Must(mlx5dv.CreateObject(c, command(allocQCounter, 0, 16), out))(t)
 	query := command(queryQCounter, 0, 32)
-	query[31] = out[11] // its number
+	query[31] = out[11] // the counter's number
 	return o, query
 }
 
@@ -96,7 +96,7 @@ func TestObject(t *testing.T) {
 	if _, err := mlx5dv.CreateObject(c, command(queryQCounter, 0, 32), out); err == nil {
 		t.Error("a query has made an object")
 	}
-	// The other one is closed with the device.
+	// The other object is closed with the device.
 }
 
 // objects returns how many objects of a kind the firmware has.
@@ -144,8 +144,8 @@ func aligned(n int) []byte {
 	panic("no page begins in 4096 bytes")
 }
 
-// TestQueueInMemory: the firmware makes a queue in the program's memory, which can't be taken
-// away from it. Everything is closed with the device, in the right order.
+// TestQueueInMemory: the firmware makes a queue in the program's memory, which can't be
+// deregistered meanwhile. Closing the device closes all objects in the right order.
 func TestQueueInMemory(t *testing.T) {
 	c := open(t, rdmatest.Device)
 	o, query, mem := newCQ(t, c)
@@ -172,7 +172,7 @@ func TestQueueInMemory(t *testing.T) {
 	}
 }
 
-// TestEvents: a port that goes down and up again is told to who subscribed to it.
+// TestEvents: a port that goes down and up again causes events for its subscribers.
 func TestEvents(t *testing.T) {
 	const portChange = 9
 	c := open(t, rdmatest.Device)
@@ -214,7 +214,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestCommandChannel: answers arrive with the IDs of their commands, also refusals.
+// TestCommandChannel: answers, even refusals, arrive with the IDs of their commands.
 func TestCommandChannel(t *testing.T) {
 	c := open(t, rdmatest.Device)
 	ctx, cancel := context.WithTimeout(context.Background(), rdmatest.Patience)

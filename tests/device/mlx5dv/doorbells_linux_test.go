@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestDoorbellRegisters: as many QPs as the program has asked for have a doorbell register each,
-// and so have further ones with one owner. Others share some.
+// TestDoorbellRegisters: the requested number of QPs have a doorbell register each, and so do
+// further QPs with SingleOwner. Other QPs share registers.
 func TestDoorbellRegisters(t *testing.T) {
 	device := info(t, rdmatest.Device)
 	for _, n := range []int{-1, 513} {

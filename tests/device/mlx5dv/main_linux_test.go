@@ -57,7 +57,7 @@ func capability(t *testing.T, c *verbs.Device, at, width uint) uint32 {
 
 var _ = rdmatest.Test(TestOtherDriver, rdmatest.OnRXE)
 
-// TestOtherDriver: nothing is to be had on a device with another driver.
+// TestOtherDriver: every function fails on a device with another driver.
 func TestOtherDriver(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := rdmatest.Must(c.AllocPD())(t)
@@ -93,8 +93,8 @@ func TestOtherDriver(t *testing.T) {
 	}
 }
 
-// TestNotDEVX: a device that verbs has opened takes no commands, but tells where its queues
-// are.
+// TestNotDEVX: a device that verbs has opened takes no commands, but its queues' addresses
+// are available.
 func TestNotDEVX(t *testing.T) {
 	c := rdmatest.Open(t)
 	if !mlx5dv.Supported(c) {

@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// TestDataDirect: this adapter has no second PCI function, and old kernels know of none. Both
-// say so before they look at the dma-buf.
+// TestDataDirect: this adapter has no second PCI function, and old kernels don't support one.
+// Both refuse before they examine the dma-buf.
 func TestDataDirect(t *testing.T) {
 	c := rdmatest.Open(t)
 	pd := rdmatest.Must(c.AllocPD())(t)

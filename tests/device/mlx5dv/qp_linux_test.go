@@ -36,8 +36,8 @@ func TestQueryQP(t *testing.T) {
 	}
 }
 
-// TestQueues: the queues are where they are said to be: a request in the send queue and its
-// completion in the CQ are seen before verbs polls it.
+// TestQueues: the queues are at the returned addresses: the test sees a request in the send
+// queue, and its completion in the CQ before verbs polls it.
 func TestQueues(t *testing.T) {
 	c := open(t, rdmatest.Device)
 	p := rdmatest.PairOn(t, c, rdmatest.Default())
@@ -55,7 +55,7 @@ func TestQueues(t *testing.T) {
 	if control := bits.ReverseBytes32(word(qp.Sends.Addr, 1)); control>>8 != p.A.QP.Num() {
 		t.Errorf("the send queue begins with a request of QP %#x, not %#x", control>>8, p.A.QP.Num())
 	}
-	rdmatest.PollOK(t, p.B.CQ, 1) // so the message was received, and soon is completed
+	rdmatest.PollOK(t, p.B.CQ, 1) // so the message was received, and completes soon
 	wc := rdmatest.PollOK(t, p.A.CQ, 1)[0]
 	cqe := unsafe.Add(cq.CQEs.Addr, 0)
 	if op := byteAt(cqe, 63) >> 4; op != 0 || wc.WRID != 9 {
@@ -79,7 +79,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// TestSetLAGPort: the firmware keeps the port where it has several.
+// TestSetLAGPort: the firmware stores the port where the adapter has several.
 func TestSetLAGPort(t *testing.T) {
 	const lagPorts = 632 // lag_tx_port_affinity
 	c := open(t, rdmatest.Device)
@@ -108,8 +108,8 @@ func TestSetLAGPort(t *testing.T) {
 	}
 }
 
-// TestSetUDPSourcePort: the firmware keeps the port over RoCE, and refuses it elsewhere. The QP
-// goes on.
+// TestSetUDPSourcePort: the firmware stores the port over RoCE, and refuses it elsewhere. The
+// QP continues.
 func TestSetUDPSourcePort(t *testing.T) {
 	c := open(t, rdmatest.Device)
 	p := rdmatest.PairOn(t, c, rdmatest.Default())
@@ -134,8 +134,8 @@ func TestSetUDPSourcePort(t *testing.T) {
 	}
 }
 
-// TestDataOrder: the firmware's promise is told, if there is one, and the device was opened
-// for its commands.
+// TestDataOrder: DataOrder reports the firmware's promise, if there is one and the device was
+// opened for DEVX.
 func TestDataOrder(t *testing.T) {
 	const dataInOrder = 0x62 // in mlx5_ifc_cmd_hca_cap_bits: qp_data_in_order
 	c := open(t, rdmatest.Device)
@@ -168,8 +168,8 @@ func TestDataOrder(t *testing.T) {
 	}
 }
 
-// TestDCIStreams: a request that fails ends its stream alone, until the stream is reset. Too many
-// streams in error end the QP.
+// TestDCIStreams: a failed request stops only its stream, until the stream is reset. Too many
+// streams in error stop the QP.
 func TestDCIStreams(t *testing.T) {
 	const streamChannels = 1419 // log_max_dci_stream_channels
 	c := open(t, rdmatest.Device)

@@ -45,7 +45,7 @@ func remote(r verbs.Remote) (s [16]byte) {
 	return s
 }
 
-// TestPostWQE: requests that the test has encoded go out among those of verbs, in order, and
+// TestPostWQE: requests that the test has encoded are sent in order among those of verbs, and
 // complete with their IDs, more often than the queue is long.
 func TestPostWQE(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
@@ -82,7 +82,8 @@ func TestPostWQE(t *testing.T) {
 	}
 }
 
-// TestPostWQERefused: what is no WQE is refused, and what the adapter doesn't know ends the QP.
+// TestPostWQERefused: an invalid WQE is refused, and an operation that the adapter doesn't
+// know moves the QP to ERR.
 func TestPostWQERefused(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	nop := request(opcodeNop, signaled, 0)

@@ -11,11 +11,11 @@ import (
 
 var _ = rdmatest.Test(TestMeasureIWARP, rdmatest.OnSIW, rdmatest.LongOn("siw"))
 
-// TestMeasureIWARP: writes and sends are measured with perftest at the other end, and between two of ours.
-// Sends take turns with credits, in each direction, also where the receives are few.
+// TestMeasureIWARP measures writes and sends with perftest as the peer, and between two ibv.
+// Sends take turns with credits, in each direction, even with few receives.
 func TestMeasureIWARP(t *testing.T) {
 	rdmatest.CheckLeaks(t)
-	// siw holds root to the limit of locked memory, too, which is below what -a takes.
+	// siw applies the limit of locked memory to root, too, and -a needs more.
 	var before unix.Rlimit
 	rdmatest.Check(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
 	rdmatest.Check(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}))

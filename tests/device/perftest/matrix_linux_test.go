@@ -13,10 +13,10 @@ import (
 
 var _ = rdmatest.Test(TestMatrix, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.Long)
 
-// cC is perftest with itself, which says what can be expected of the other pairings.
+// cC is perftest with itself, whose result is what other pairings must achieve.
 var cC = pairing{theirs, theirs}
 
-// matrixTransports are those that each of perftest's tests has.
+// matrixTransports has the transports of each of perftest's tests.
 var matrixTransports = map[string][]string{
 	"send":   {"RC", "UC", "UD", "XRC", "DC"},
 	"write":  {"RC", "UC", "XRC", "DC"},
@@ -24,7 +24,7 @@ var matrixTransports = map[string][]string{
 	"atomic": {"RC", "XRC", "DC"},
 }
 
-// A cell is one place of the matrix: what both sides are asked for.
+// A cell is an entry of the matrix: the options of both sides.
 type cell struct {
 	tool, transport string
 	wait, meet      string
@@ -56,16 +56,17 @@ func (c cell) run() run {
 	return r
 }
 
-// TestMatrix: each test, transport and way to wait and to meet. Where perftest passes with itself,
-// Go passes in either role, and with itself. A line of the log says how each cell ended; the program
-// in table makes docs/perftest-matrix.md of them. Without GOVERBS_LONG, it is one tool over RC only, and
-// without the connection manager: there, perftest of Debian 12 at times dies of a segmentation fault.
+// TestMatrix runs each test with each transport, each way to wait and each way to meet. Where
+// perftest passes with itself, Go passes in either role, and with itself. A line of the log
+// has the result of each cell. The program in table makes docs/perftest-matrix.md of these
+// lines. Without GOVERBS_LONG, TestMatrix runs one tool, over RC only and without the
+// connection manager: with it, perftest of Debian 12 sometimes dies of a segmentation fault.
 func TestMatrix(t *testing.T) {
 	all := cells()
 	if os.Getenv("GOVERBS_LONG") == "" {
 		all = slices.DeleteFunc(all, func(c cell) bool { return c.tool != "read_lat" || c.transport != "RC" || c.meet == "-R" })
 	}
-	// It prints "Version: 6.06", which is what it announces.
+	// perftest prints the version that it announces: "Version: 6.06".
 	asked := rdmatest.Start(t, "ib_send_bw", "--version")
 	asked.Wait() // and then it exits with 1
 	version := strings.TrimSpace(strings.TrimPrefix(asked.Stdout(), "Version:"))
@@ -86,7 +87,7 @@ func TestMatrix(t *testing.T) {
 				switch {
 				case ok:
 					passed = append(passed, who.String())
-				case can && failsByItself(said): // so that it has passed with itself was chance
+				case can && failsByItself(said): // so perftest has passed with itself by chance
 					passed = slices.DeleteFunc(passed, func(who string) bool { return who == cC.String() })
 				case can:
 					t.Errorf("%v: %s", who, said)
@@ -101,17 +102,17 @@ func TestMatrix(t *testing.T) {
 }
 
 // corrupts reports whether C writes to a request that the adapter is executing, which ends the guest. With -e,
-// perftest's latency tests post to a full queue (see failsByItself). Over DC, libmlx5 then writes the number of
-// the stream into the request before, which is still in the queue.
+// perftest's latency tests post to a full queue (see failsByItself). Over DC, libmlx5 then
+// writes the number of the stream into the previous request, which is still in the queue.
 func (c cell) corrupts() bool {
 	return c.transport == "DC" && c.wait == "-e" && strings.HasSuffix(c.tool, "_lat")
 }
 
-// hopeless is when a pairing that needn't pass is given up. Some of perftest's hang.
+// hopeless is the timeout of a pairing that needn't pass. Some runs of perftest hang.
 const hopeless = 30 * time.Second
 
-// tries runs both sides, and reports whether they pass in time, else what they said. As in clocked,
-// they run once more where perftest fails by itself.
+// tries runs both sides, and reports whether they pass in time, or else their output. As in
+// clocked, they run once more where perftest fails by itself.
 func tries(t *testing.T, r run, who pairing, limit time.Duration) (said string, ok bool) {
 	t.Helper()
 	for range 8 {

@@ -11,8 +11,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// runs are the settings that are tested. One of each tool is for every pairing, and the others
-// are for one. With GOVERBS_LONG=1, every pairing makes every run that it can.
+// runs are the tested settings. One run of each tool is for every pairing, and the others are
+// for one pairing. With GOVERBS_LONG=1, every pairing makes every run that it can.
 var runs = []run{
 	{tool: "send_bw", args: "-n 100 -s 4096", sizes: []int{4096}, iters: 100},
 	{tool: "send_bw", args: "-n 100 -s 1024 -c UC", who: goC, sizes: []int{1024}, iters: 100},
@@ -40,8 +40,8 @@ var runs = []run{
 	{tool: "send_lat", args: "-n 50 -s 512 -c UD", who: goC, sizes: []int{512}, iters: 50},
 	{tool: "send_lat", args: "-n 50 -s 512 -c UC", who: cGo, sizes: []int{512}, iters: 50},
 	{tool: "send_lat", args: "-n 50 -s 512 -R -c UD", who: goC, roce: true, sizes: []int{512}, iters: 50},
-	// With -e, ib_send_lat takes the event of a receive for that of its send, posts the next one,
-	// and finds its queue of one full.
+	// With -e, ib_send_lat takes the event of a receive for that of its send, posts the next
+	// send, and finds its queue of one request full.
 	{tool: "send_lat", args: "-n 50 -s 512 -e", who: goGo, sizes: []int{512}, iters: 50},
 	{tool: "send_lat", args: "-D 3 -f 1", who: cGo, sizes: []int{2}},
 	{tool: "write_bw", args: "-n 100 -s 4096", sizes: []int{4096}, iters: 100},
@@ -144,7 +144,7 @@ func TestMeasureForever(t *testing.T) {
 	}
 }
 
-// TestMeasureMemory: memory in huge pages, and a file that is too short.
+// TestMeasureMemory measures with memory in huge pages, and with a file that is too short.
 func TestMeasureMemory(t *testing.T) {
 	const knob = "/proc/sys/vm/nr_hugepages"
 	before, err := os.ReadFile(knob)
@@ -165,7 +165,7 @@ func TestMeasureMemory(t *testing.T) {
 	server.Wait()
 }
 
-// TestMeasureDmabuf: memory of a dma-buf, which not every kernel has.
+// TestMeasureDmabuf measures with memory of a dma-buf, where the kernel supports it.
 func TestMeasureDmabuf(t *testing.T) {
 	if _, err := os.Stat("/dev/udmabuf"); err == nil && rdmatest.KindOf() != rdmatest.RXE {
 		for _, r := range []run{
@@ -189,8 +189,8 @@ func TestMeasureDmabuf(t *testing.T) {
 	server.Wait()
 }
 
-// TestMeasureRate: the program sends no faster than it may. A device that doesn't limit the rate
-// is not believed to.
+// TestMeasureRate: the program keeps to the rate limit. It doesn't assume that the device
+// limits the rate.
 func TestMeasureRate(t *testing.T) {
 	const rate, messages = 100, 60
 	r := run{tool: "write_bw", args: "-n 60 -s 64 --rate_limit=100 --rate_units=p --burst_size=5", sizes: []int{64}, iters: messages}
@@ -205,7 +205,8 @@ func TestMeasureRate(t *testing.T) {
 			t.Fatalf("%v\n%v", first, client)
 		}
 		checkRows(t, r, client, r.sizes)
-		// Without a limit there would be thousands. A process that waits for a processor makes up for it.
+		// Without a limit there would be thousands of messages. A process that has waited for
+		// a processor catches up.
 		if got := rows(t, client)[0][4] * 1e6; got > 2*rate {
 			t.Errorf("%v messages per second: %v", got, client)
 		}
@@ -228,8 +229,8 @@ func TestMeasureRate(t *testing.T) {
 
 var _ = rdmatest.Test(TestMeasureAlone, rdmatest.Long)
 
-// TestMeasureAlone: a side fails with a sentence, and soon, when the other side isn't
-// there, speaks another language, or ends in the middle.
+// TestMeasureAlone: a side fails soon and with a sentence when the other side is missing,
+// speaks another protocol, or ends in the middle.
 func TestMeasureAlone(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	fails := func(t *testing.T, p *rdmatest.Process, says string) {

@@ -11,8 +11,8 @@ import (
 
 var _ = rdmatest.Test(TestRawEthernet, rdmatest.OnMLX5Eth)
 
-// TestRawEthernet: frames from one adapter to the other. The server says when it is ready, so it
-// is always ours.
+// TestRawEthernet sends frames from one adapter to the other. The server is always ibv,
+// because only ibv reports when it is ready.
 func TestRawEthernet(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	var macs [2]string
@@ -22,7 +22,7 @@ func TestRawEthernet(t *testing.T) {
 		rdmatest.Check(t, err)
 		macs[i] = strings.TrimSpace(string(b))
 	}
-	// Which address is whose differs between perftest's versions.
+	// perftest's versions differ in which side an address belongs to.
 	const ip, udp = "-j 10.0.0.1 -J 10.0.0.1 ", "-k 1000 -K 1000 "
 	for _, r := range []run{
 		{tool: "raw_ethernet_bw", args: "-n 100 -s 1400", sizes: []int{1400}, iters: 100},
@@ -34,7 +34,7 @@ func TestRawEthernet(t *testing.T) {
 	} {
 		for _, client := range []maker{ours, theirs} {
 			if client == theirs && r.tool == "raw_ethernet_burst_lat" {
-				continue // it ends before its answers are there, and its table says nothing of them
+				continue // the client ends before the answers arrive, and its table doesn't count them
 			}
 			t.Run(string(client)+"/"+r.String(), func(t *testing.T) {
 				program := func(m maker, side int, role string) *rdmatest.Process {

@@ -10,7 +10,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// A result is what --json prints, as far as it is tested.
+// A result has the tested fields of the output of --json.
 type result struct {
 	Test, Device string
 	Sizes        []struct {
@@ -31,8 +31,8 @@ type result struct {
 	} `json:"cpu_us_per_message"`
 }
 
-// TestMeasureResult: --json, --plot and --summary say the same of a run, and both sides tell
-// each other what the messages cost if both are ours.
+// TestMeasureResult: --json, --plot and --summary agree about a run. If both sides are ibv,
+// they exchange the cost of the messages.
 func TestMeasureResult(t *testing.T) {
 	dir := t.TempDir()
 	for _, r := range []run{
@@ -96,7 +96,7 @@ func TestMeasureResult(t *testing.T) {
 	}
 }
 
-// TestMeasureSummary: what follows the table.
+// TestMeasureSummary checks the summary after the table.
 func TestMeasureSummary(t *testing.T) {
 	lastPort++
 	r := run{tool: "write_lat", args: "-n 300 -s 64"}

@@ -14,7 +14,7 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// A maker says whose program runs.
+// A maker is the origin of a program: perftest or ibv.
 type maker string
 
 const (
@@ -22,7 +22,7 @@ const (
 	theirs maker = "c"
 )
 
-// A pairing says whose program is the server, and whose is the client.
+// A pairing has the makers of the server and the client.
 type pairing struct{ server, client maker }
 
 func (p pairing) String() string { return fmt.Sprintf("%s-%s", p.server, p.client) }
@@ -39,16 +39,16 @@ var (
 type run struct {
 	tool  string
 	args  string
-	who   pairing // none: every one, also in a quick run
-	quick bool    // also in a quick run
-	rxe   bool    // only there
+	who   pairing // none: every pairing, even in a quick run
+	quick bool    // run in a quick run, too
+	rxe   bool    // only on rxe
 	long  bool    // only with GOVERBS_LONG
 	roce  bool    // not over InfiniBand
 	mlx5  bool    // not on rxe
 	newer bool    // perftest's program is the newer Debian's
 
 	sizes []int // of the rows
-	iters int   // of each row; 0: whatever it is
+	iters int   // of each row; 0: any number
 	quiet bool  // one number for a row
 }
 
@@ -76,8 +76,8 @@ func (r run) latency() bool { return strings.HasSuffix(r.tool, "_lat") }
 // byCM reports whether the sides meet by the connection manager.
 func (r run) byCM() bool { return strings.Contains(r.args, "-R") || strings.Contains(r.args, "-z") }
 
-// The server and the client use the two devices. In the rig, rxe reaches only itself. So does the
-// connection manager, for an address of this machine.
+// The server and the client use the two devices. In the rig, rxe reaches only itself. The
+// connection manager, too, reaches only the device itself by an address of this machine.
 func device(client bool) string {
 	if client && rdmatest.KindOf() != rdmatest.RXE {
 		return rdmatest.Devices[1]
@@ -103,6 +103,12 @@ var lastPort = 19515
 
 func start(t *testing.T, m maker, r run, client bool) *rdmatest.Process {
 	t.Helper()
+	return rdmatest.Start(t, command(t, m, r, client)...)
+}
+
+// command returns the command line of a side.
+func command(t *testing.T, m maker, r run, client bool) []string {
+	t.Helper()
 	line := []string{"ib_" + r.tool}
 	if r.newer {
 		line = []string{rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t), "ib_" + r.tool}
@@ -119,7 +125,7 @@ func start(t *testing.T, m maker, r run, client bool) *rdmatest.Process {
 	if client {
 		line = append(line, host)
 	}
-	return rdmatest.Start(t, line...)
+	return line
 }
 
 // listens waits until the server of a run listens.
@@ -133,10 +139,11 @@ func listens(t *testing.T, server *rdmatest.Process, r run) {
 	})
 }
 
-// failsByItself reports whether perftest has failed for a reason of its own, by what it said. It measures the
-// processor's clock before it prints a row: if another process holds the processor meanwhile, it has no
-// clock and no numbers. And a latency with -e takes an event that has no completion left for one: it posts
-// before the last request is done, until its queue is full.
+// failsByItself reports whether perftest's output shows a failure of its own. perftest
+// measures the processor's clock before it prints a row: if another process occupies the
+// processor meanwhile, it gets no clock and prints no numbers. And a latency test with -e
+// mistakes an event without a completion for one: it posts before the previous request has
+// completed, until its queue is full.
 func failsByItself(said string) bool {
 	return strings.Contains(said, "Correlation coefficient") || strings.Contains(said, "Couldn't post send: scnt=")
 }
@@ -171,9 +178,9 @@ func play(t *testing.T, r run, who pairing) {
 	checkRows(t, r, client, r.sizes)
 	switch {
 	case strings.HasPrefix(r.tool, "read_lat"), strings.HasPrefix(r.tool, "atomic_lat"):
-		checkRows(t, r, server, nil) // the client has it all
+		checkRows(t, r, server, nil) // the client has all rows
 	case !strings.HasPrefix(r.tool, "send") && !r.latency() && !strings.Contains(r.args, "-b"):
-		checkRows(t, r, server, r.sizes[len(r.sizes)-1:]) // the client tells the last one
+		checkRows(t, r, server, r.sizes[len(r.sizes)-1:]) // the client sends the last row
 	default:
 		checkRows(t, r, server, r.sizes)
 	}
@@ -190,7 +197,8 @@ func play(t *testing.T, r run, who pairing) {
 
 var addressLine = regexp.MustCompile(`(?m)^ (local|remote) address: (LID \w+ QPN \w+ PSN \w+.*)$`)
 
-// addresses returns what a side says about its own queue pairs, or the other side's.
+// addresses returns the addresses that a side prints for its own queue pairs, or for the
+// other side's.
 func addresses(whose string, p *rdmatest.Process) (found []string) {
 	for _, match := range addressLine.FindAllStringSubmatch(p.Stdout(), -1) {
 		if match[1] == whose {
@@ -262,8 +270,8 @@ func checkRows(t *testing.T, r run, p *rdmatest.Process, sizes []int) {
 	}
 }
 
-// checkRate checks a row of bandwidths. The average has two digits, which say nothing about a few
-// short messages on a slow machine. The rate has six.
+// checkRate checks a row of bandwidths. The average has two digits, too few for a few short
+// messages on a slow machine. The rate has six.
 func checkRate(t *testing.T, r run, p *rdmatest.Process, row []float64) {
 	t.Helper()
 	size, average, rate := row[0], row[3], row[4]

@@ -11,7 +11,7 @@ import (
 
 var _ = rdmatest.Test(TestMeasureSRD, rdmatest.OnEFA)
 
-// srdRuns are as runs. Debian 12's perftest has only sends over SRD.
+// srdRuns are like runs, over SRD. Debian 12's perftest has only sends there.
 var srdRuns = map[efadv.Caps][]run{
 	0: {
 		{tool: "send_bw", args: "-n 100 -s 4096 -c SRD", sizes: []int{4096}, iters: 100},
@@ -30,12 +30,12 @@ var srdRuns = map[efadv.Caps][]run{
 	efadv.CapRDMAWrite: {
 		{tool: "write_bw", args: "-n 50 -s 65536 -c SRD", newer: true, sizes: []int{65536}, iters: 50},
 		{tool: "write_bw", args: "-n 50 -s 64 -c SRD --write_with_imm", who: goGo, sizes: []int{64}, iters: 50},
-		// Less would be inline in perftest, which RDMA doesn't have.
+		// perftest would send shorter writes inline, which RDMA writes don't support.
 		{tool: "write_lat", args: "-n 50 -s 64 -c SRD", newer: true, sizes: []int{64}, iters: 50},
 	},
 }
 
-// TestMeasureSRD measures over EFA's transport. What the device lacks is refused.
+// TestMeasureSRD measures over EFA's transport. Operations that the device lacks are refused.
 func TestMeasureSRD(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	d := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
@@ -67,12 +67,12 @@ func TestMeasureSRD(t *testing.T) {
 	})
 }
 
-// TestMeasureWithoutSRD: other devices don't have it.
+// TestMeasureWithoutSRD: other devices refuse SRD.
 func TestMeasureWithoutSRD(t *testing.T) {
 	refused(t, run{tool: "send_bw", args: "-c SRD"}, rdmatest.Device+" has no SRD, which only EFA adapters have")
 }
 
-// refused runs what the device can't do.
+// refused runs a measurement that the device must refuse.
 func refused(t *testing.T, r run, says string) {
 	t.Helper()
 	lastPort++

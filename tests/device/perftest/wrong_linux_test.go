@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,13 +24,13 @@ func fails(t *testing.T, p *rdmatest.Process, says string) {
 	}
 }
 
-// TestMeasureMismatch: sides that are told different things say so. The last server of all is
-// perftest's, which says nothing, and takes no message.
+// TestMeasureMismatch: sides with different options report the difference. The last server is
+// perftest's, which reports nothing and receives no message.
 func TestMeasureMismatch(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, test := range []struct {
 		server, client run
-		serves, asks   string // what the sides say
+		serves, asks   string // the sides' messages
 	}{
 		{run{tool: "send_bw"}, run{tool: "write_lat"}, "runs write_lat", "runs send_bw"},
 		{run{tool: "send_bw", args: "-s 64"}, run{tool: "send_bw", args: "-s 128"}, "has -s 128", "has -s 64"},
@@ -50,8 +51,8 @@ func TestMeasureMismatch(t *testing.T) {
 	server.Kill()
 }
 
-// TestMeasureSilent: those that connect and say nothing, or something else, don't keep the server from
-// its client. A port that is in use is named.
+// TestMeasureSilent: strangers that connect and send nothing, or send other data, don't keep
+// the server from its client. The error of a port in use names it.
 func TestMeasureSilent(t *testing.T) {
 	lastPort++
 	server := start(t, ours, run{tool: "send_bw"}, false)
@@ -69,7 +70,7 @@ func TestMeasureSilent(t *testing.T) {
 
 var _ = rdmatest.Test(TestMeasureSilentCM, rdmatest.OnRXE)
 
-// TestMeasureSilentCM: the same by the connection manager.
+// TestMeasureSilentCM is like TestMeasureSilent, with the connection manager.
 func TestMeasureSilentCM(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	lastPort++
@@ -86,8 +87,8 @@ func TestMeasureSilentCM(t *testing.T) {
 	}
 }
 
-// moves waits until the client's device has sent so many packets more that the client has
-// polled completions: more requests than its queue takes, with as many acknowledgements.
+// moves waits until the client's device has sent enough packets that the client has polled
+// completions: more requests than its queue takes, with as many acknowledgements.
 func moves(t *testing.T, client *rdmatest.Process) {
 	t.Helper()
 	sent := func() int {
@@ -103,7 +104,7 @@ func moves(t *testing.T, client *rdmatest.Process) {
 	client.Until(t, func() bool { return sent() > before+400 })
 }
 
-// TestMeasureInterrupted: on SIGINT a side prints what it has.
+// TestMeasureInterrupted: on SIGINT a side prints its results so far.
 func TestMeasureInterrupted(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, r := range []run{
@@ -121,7 +122,7 @@ func TestMeasureInterrupted(t *testing.T) {
 			client.Until(t, func() bool { return slices.Contains(strings.Fields(client.Stdout()), "#bytes") })
 			moves(t, client)
 			client.Signal(syscall.SIGINT)
-			fails(t, client, "interrupted: the result is that of the messages so far")
+			fails(t, client, "interrupted: the last result is that of the messages so far")
 			if all := rows(t, client); len(all) != 1 || all[0][1] <= 0 {
 				t.Error(client)
 			}
@@ -143,4 +144,63 @@ func TestMeasureInterrupted(t *testing.T) {
 			t.Errorf("%v, %v", err, client)
 		}
 	})
+}
+
+// TestMeasureDead: what a run has measured is printed, also if the other side is gone in the middle.
+func TestMeasureDead(t *testing.T) {
+	for _, args := range []string{"-a -n 100000000", "-D 600 -f 0 -s 2"} {
+		lastPort++
+		r := run{tool: "write_lat", args: args}
+		server := start(t, ours, r, false)
+		listens(t, server, r)
+		r.args += " --json"
+		client := start(t, ours, r, true)
+		moves(t, client)
+		server.Kill()
+		fails(t, client, "the last result is that of the messages so far")
+		var got result
+		if err := json.Unmarshal([]byte(client.Stdout()), &got); err != nil || len(got.Sizes) != 1 || got.Sizes[0].Latency == nil {
+			t.Errorf("%v, %v", err, client)
+		}
+	}
+}
+
+// TestMeasureOnTerminal: on a terminal, the line that shows the progress never shares one with a row,
+// also if the run is interrupted.
+func TestMeasureOnTerminal(t *testing.T) {
+	for _, r := range []run{{tool: "write_bw", args: "-D 600 -f 0 -s 64"}, {tool: "send_lat", args: "-n 100000000 -s 64"}} {
+		t.Run(r.String(), func(t *testing.T) {
+			lastPort++
+			server := start(t, ours, r, false)
+			listens(t, server, r)
+			line := command(t, ours, r, true)
+			client := exec.Command(line[0], line[1:]...)
+			terminal, slave := rdmatest.Terminal(t, client)
+			rdmatest.Check(t, client.Start())
+			slave.Close()
+			text := ""
+			rdmatest.InTime(func() {
+				b := make([]byte, 4096)
+				for interrupted := false; ; {
+					n, err := terminal.Read(b)
+					if text += string(b[:n]); err != nil {
+						return // the client has ended
+					}
+					if !interrupted && strings.Contains(text, " messages  ") {
+						interrupted = true
+						rdmatest.Must(terminal.WriteString("\x03"))(t)
+					}
+				}
+			})
+			rows := 0
+			for line := range strings.Lines(text) {
+				if fields := strings.Fields(line); len(fields) >= 5 && fields[0] == "64" && strings.Trim(fields[1], "0123456789") == "" {
+					rows++
+				}
+			}
+			if err := client.Wait(); err == nil || rows != 1 {
+				t.Errorf("%v, %d rows in\n%q", err, rows, text)
+			}
+		})
+	}
 }

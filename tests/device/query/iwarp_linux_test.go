@@ -14,12 +14,12 @@ import (
 
 var _ = rdmatest.Test(TestIWARPQueries, rdmatest.OnSIW)
 
-// TestIWARPQueries: what soft-iWARP says of itself is what /sys has.
+// TestIWARPQueries: soft-iWARP's answers to queries equal the values in /sys.
 func TestIWARPQueries(t *testing.T) {
 	var names []string
 	for _, d := range rdmatest.Must(verbs.Devices())(t) {
 		names = append(names, d.Name())
-		// Only netlink tells which interface a soft-iWARP device is on.
+		// Only netlink reports the interface of a soft-iWARP device.
 		netDevs := d.NetDevs()
 		if len(netDevs) != 1 {
 			t.Fatalf("%v has the interfaces %v", d, netDevs)

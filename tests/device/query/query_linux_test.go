@@ -366,8 +366,8 @@ func listed(t *testing.T, name string) *verbs.DeviceInfo {
 	return devices[slices.IndexFunc(devices, func(d *verbs.DeviceInfo) bool { return d.Name() == name })]
 }
 
-// TestDeviceReplaced: another device that has been given the node of one that was listed, and its
-// name, is not taken for it.
+// TestDeviceReplaced: another device that has taken the node and the name of a listed device
+// is not mistaken for it.
 func TestDeviceReplaced(t *testing.T) {
 	rdmatest.ExtraRXE(t, "rxe8", "ix0", "192.168.88.1")
 	d := listed(t, "rxe8")
@@ -387,8 +387,8 @@ func TestDeviceReplaced(t *testing.T) {
 
 var _ = rdmatest.Test(TestDeviceReplaced, rdmatest.OnRXE)
 
-// TestDeviceRenamed: an open device stays what it is under another name, and when its name has become
-// another's.
+// TestDeviceRenamed: an open device keeps its identity under another name, even when another
+// device takes its name.
 func TestDeviceRenamed(t *testing.T) {
 	rdmatest.ExtraRXE(t, "rxe8", "ix0", "192.168.88.1")
 	rdmatest.ExtraRXE(t, "rxe9", "ix1", "192.168.89.1")

@@ -64,7 +64,7 @@ func ipv4(to, from int, proto byte, n int) []byte {
 	return append(b, ip...)
 }
 
-// datagram6 is datagram over IPv6.
+// datagram6 is like datagram, over IPv6.
 func datagram6(to, from netip.Addr, port uint16, data []byte) []byte {
 	const ip6Len = 40
 	b, ip := header(macs[1], macs[0], typeIPv6), make([]byte, ip6Len)

@@ -77,7 +77,7 @@ func TestManyFrames(t *testing.T) {
 }
 
 // TestSteering steers frames to three queue pairs of a port, by MAC address, IPv4 address
-// and UDP port. Each gets those frames and no others.
+// and UDP port. Each gets its own frames and no others.
 func TestSteering(t *testing.T) {
 	sender := newStation(t, open(t, 0), options{})
 	c := open(t, 1)
@@ -129,7 +129,7 @@ func TestSteering(t *testing.T) {
 	rdmatest.Close(t, first.qp)
 }
 
-// TestSteeringIPv6: datagrams go by their IPv6 address and port, and segments by their TCP port.
+// TestSteeringIPv6 steers datagrams by IPv6 address and port, and segments by TCP port.
 func TestSteeringIPv6(t *testing.T) {
 	here, there, other := netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("2001:db8::3")
 	sender := newStation(t, open(t, 0), options{})
@@ -158,7 +158,7 @@ func TestSteeringIPv6(t *testing.T) {
 		{"another datagram", datagram6(there, here, 1000, []byte("the last")), datagrams},
 	} {
 		sender.send(t, verbs.SendWR{Opcode: verbs.OpSend, SGL: sender.put(tt.frame, 1)})
-		if tt.to != nil { // before it, nothing has arrived
+		if tt.to != nil { // nothing else has arrived before
 			got, _ := tt.to.received(t)
 			same(t, tt.name, got, tt.frame)
 		}

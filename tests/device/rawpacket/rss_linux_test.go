@@ -80,7 +80,7 @@ var rssKey = func() []byte {
 }()
 
 // TestRSS spreads datagrams over four WQs, one of them listed twice as often as others. Each
-// arrives in the queue that the Toeplitz hash of its addresses and ports selects.
+// datagram arrives in the queue that the Toeplitz hash of its addresses and ports selects.
 func TestRSS(t *testing.T) {
 	sender := newStation(t, open(t, 0), options{})
 	c := open(t, 1)
@@ -182,7 +182,7 @@ func TestWQStates(t *testing.T) {
 		t.Errorf("after an error, a receive has the status %v", wc.Status)
 	}
 	rdmatest.Check(t, q.SetState(verbs.WQReset))
-	rdmatest.Idle(t, q.cq) // what was flushed is forgotten
+	rdmatest.Idle(t, q.cq) // the flushed receives are forgotten
 	q.start(t)
 	deliver(100)
 	rdmatest.Idle(t, q.cq)

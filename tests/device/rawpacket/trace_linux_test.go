@@ -12,8 +12,8 @@ import (
 	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
-// TestTracedWorkQueue compares what a C program posts to a work queue, according to
-// ibvtrace, with the program's output. Only Ethernet ports have work queues.
+// TestTracedWorkQueue compares ibvtrace's record of a C program's posts to a work queue with
+// the program's output. Only Ethernet ports have work queues.
 func TestTracedWorkQueue(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	dir := t.TempDir()

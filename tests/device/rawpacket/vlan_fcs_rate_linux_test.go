@@ -40,8 +40,8 @@ func TestStripCVLAN(t *testing.T) {
 	}
 }
 
-// TestScatterFCS: the adapter has no frame check sequences, which is known before the kernel
-// is asked.
+// TestScatterFCS: the adapter has no frame check sequences. The library refuses the flag
+// before it reaches the kernel.
 func TestScatterFCS(t *testing.T) {
 	c := open(t, 0)
 	caps := rdmatest.Must(c.QueryDevice())(t).RawPacketCaps

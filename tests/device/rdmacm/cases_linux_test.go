@@ -26,8 +26,8 @@ func stranger(t testing.TB, addr netip.AddrPort, qpn uint32) (*rdmacm.SyncID, er
 
 var _ = rdmatest.Test(TestHalfOpenClients, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// A client that never confirms takes nobody's place for longer than a moment, however long it may
-// take for its handshake.
+// A client that never confirms occupies a slot of the backlog only for a moment, whatever the
+// handshake timeout.
 func TestHalfOpenClients(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	refused := make(chan error, 100)
@@ -36,7 +36,7 @@ func TestHalfOpenClients(t *testing.T) {
 		Refused: func(_ rdmacm.Request, err error) {
 			select {
 			case refused <- err:
-			default: // the clients that were rejected before
+			default: // earlier clients that were rejected
 			}
 		},
 	})
@@ -75,7 +75,7 @@ func TestHalfOpenClients(t *testing.T) {
 		rdmatest.Check(t, id.Close())
 	}
 	for err := range refused {
-		if strings.Contains(err.Error(), "first to go") {
+		if strings.Contains(err.Error(), "was evicted for another") {
 			break
 		}
 	}
@@ -84,8 +84,8 @@ func TestHalfOpenClients(t *testing.T) {
 var _ = rdmatest.Test(TestStaleConnection, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("rxe"), rdmatest.LongOn("mlx5-eth"))
 
 // A client whose host has lost power comes back with a queue pair number that the server's kernel
-// believes to be connected. The kernel rejects it, and ends the old connection: the server hears of
-// that, and the client's next attempt succeeds.
+// believes to be connected. The kernel rejects it, and ends the old connection. The server is
+// notified, and the client's next attempt succeeds.
 func TestStaleConnection(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, addr := listen(t, nil)
@@ -126,7 +126,8 @@ func TestStaleConnection(t *testing.T) {
 
 var _ = rdmatest.Test(TestIWARPDialGivenUp, rdmatest.OnSIW)
 
-// Dial returns when its context ends, whatever the server does meanwhile, and leaves nothing.
+// Dial returns when its context ends, in whichever state the server is, and leaves nothing
+// behind.
 func TestIWARPDialGivenUp(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -148,7 +149,7 @@ func TestIWARPDialGivenUp(t *testing.T) {
 	rdmatest.Check(t, l.Close())
 }
 
-// The errors of addresses say what is wrong, and with which.
+// Errors about addresses say what is wrong, and name the address.
 func TestAddressHints(t *testing.T) {
 	l, addr := listen(t, nil)
 	from := netip.MustParseAddrPort(host + ":17")

@@ -132,8 +132,8 @@ func (e *end) post(t testing.TB, wr verbs.SendWR) {
 
 var _ = rdmatest.Test(TestNotAMessage, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// Everything that consumes a receive without being a message ends the connection with an
-// error that says so, and delivers no data.
+// An operation other than a message that consumes a receive ends the connection with an error
+// that names it, and delivers no data.
 func TestNotAMessage(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -210,7 +210,7 @@ func TestOwnRequests(t *testing.T) {
 			t.Errorf("completion %d is %+v", i, wc)
 		}
 	}
-	// The caller's own receive, behind those for messages.
+	// The caller's own receive is posted after those for messages.
 	rdmatest.Must(v.QP().PostRecv(verbs.RecvWR{WRID: 77, SGL: []verbs.SGE{v.mr.SGE(0, 64)}}))(t)
 	for i := range victimSlots {
 		e.mr.Bytes()[0] = byte(i)
@@ -236,8 +236,8 @@ func TestOwnRequests(t *testing.T) {
 
 var _ = rdmatest.Test(TestHostilePeer, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
 
-// A hostile peer does anything, and dies at any time. The other side gets only messages
-// that were sent, or errors.
+// A hostile peer posts arbitrary requests, and dies at any time. The other side gets only
+// messages that were sent, or errors.
 func TestHostilePeer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -459,7 +459,7 @@ func goodClient(t testing.TB, addr netip.AddrPort, round int) {
 
 var _ = rdmatest.Test(TestHostileServer, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// A hostile server does anything with a request. The client's Dial returns, and a
+// A hostile server answers a request in every way. The client's Dial returns, and a
 // connection that it returns ends.
 func TestHostileServer(t *testing.T) {
 	rdmatest.CheckLeaks(t)
@@ -513,7 +513,7 @@ func harmClient(t testing.TB, r *rand.Rand, listener *rdmacm.SyncID) error {
 		}
 		param := &rdmacm.ConnParam{PrivateData: make([]byte, r.IntN(rdmacm.MaxAcceptData+1)), InitiatorDepth: rdmacm.None, ResponderResources: rdmacm.None}
 		ctx := patient(t)
-		if step == 3 { // it doesn't wait for the connection
+		if step == 3 { // the server doesn't wait for the connection
 			var cancel func()
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(r.IntN(3000))*time.Microsecond)
 			defer cancel()

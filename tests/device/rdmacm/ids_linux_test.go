@@ -93,7 +93,7 @@ func endOf(t testing.TB, id anID) *end {
 	return e
 }
 
-// bareEnd is endOf for a caller that closes the memory.
+// bareEnd is like newEnd, for a caller that closes the memory.
 func bareEnd(t testing.TB, id anID, memory int) *end {
 	t.Helper()
 	e := &end{anID: id, mr: rdmatest.Must(id.PD().AllocMR(memory, verbs.MROptions{Access: rdmatest.All}))(t)}
@@ -153,7 +153,7 @@ func listenOn(t testing.TB, ch *rdmacm.EventChannel, ps rdmacm.PortSpace) *rdmac
 	return id
 }
 
-// listenSync is listenOn for a SyncID.
+// listenSync is like listenOn, for a SyncID.
 func listenSync(t testing.TB, ps rdmacm.PortSpace) *rdmacm.SyncID {
 	t.Helper()
 	id := createSync(t, ps)

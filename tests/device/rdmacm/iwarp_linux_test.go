@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// What runs over iWARP too, beside the tests that say so themselves. The other tests here need
-// datagrams, InfiniBand's handshake, or a server that sends first.
+// These tests run over iWARP, too, in addition to the tests that declare it themselves. The
+// other tests here need datagrams, InfiniBand's handshake, or a server that sends first.
 var _ = []struct{}{
 	rdmatest.Test(TestMessages, rdmatest.AlsoSIW),
 	rdmatest.Test(TestMessagesBeforeEnd, rdmatest.AlsoSIW),
@@ -39,7 +39,7 @@ var _ = []struct{}{
 
 var _ = rdmatest.Test(TestIWARP, rdmatest.OnSIW)
 
-// What is different over iWARP: private data has the length that it was sent with, and TCP
+// iWARP differs in two ways: private data has the length that it was sent with, and TCP
 // refuses at once where nothing listens.
 func TestIWARP(t *testing.T) {
 	rdmatest.CheckLeaks(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A victim is a process that performs a handshake up to a given step, reports that, and
-// waits to be killed. It is this test program, started with the variable.
+// A victim is a process that performs a handshake up to a given step, reports it, and waits
+// to be killed. It is this test program, started with the variable victimVariable.
 const victimVariable = "GOVERBS_VICTIM"
 
 func victim(task string) error {
@@ -63,7 +63,7 @@ func victimClient(ctx context.Context, id *rdmacm.SyncID, step string, to netip.
 	return err
 }
 
-// dontWait returns the same as an ID, whose methods return at once.
+// dontWait returns the SyncID as an ID, whose methods return at once.
 func dontWait(id *rdmacm.SyncID) (*rdmacm.ID, error) {
 	ch, err := rdmacm.NewEventChannel()
 	if err != nil {
@@ -234,7 +234,7 @@ func rxeOn(t *testing.T, device, netDev, addr string, link ...string) string {
 	}
 }
 
-// If two devices have the same GUID, an ID is on the one that has its address.
+// If two devices have the same GUID, an ID is on the device that has its address.
 func TestSharedGUID(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	first := extraDevice(t)

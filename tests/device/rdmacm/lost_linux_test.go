@@ -15,7 +15,7 @@ var _ = rdmatest.Test(TestConfirmationLost, rdmatest.OnMLX5Eth)
 func TestConfirmationLost(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, addr := listen(t, nil)
-	// The third: after the request and the answer.
+	// The third packet, after the request and the answer, is the confirmation.
 	rdmatest.Check(t, control.Request{Do: "inject", QPN: 1, Kind: "drop", N: 3}.Ask())
 	ctx := patient(t)
 	client := rdmatest.Must(rdmacm.Dial(ctx, "tcp", addr, nil))(t)

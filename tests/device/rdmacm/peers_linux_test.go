@@ -38,7 +38,7 @@ func TestClientAndServer(t *testing.T) {
 	}
 }
 
-const messages, messageLen = 10, 100 // what ucmatose, udaddy and mckey send
+const messages, messageLen = 10, 100 // as ucmatose, udaddy and mckey send them
 
 var groupMessages = long(50, 500) // the number of messages that mckey sends
 

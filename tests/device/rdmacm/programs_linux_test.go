@@ -29,7 +29,8 @@ func completes(t testing.TB, p *rdmatest.Process) {
 
 var _ = rdmatest.Test(TestPrograms, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.LongOn("mlx5-eth"))
 
-// TestPrograms: ibv ucmatose and ibv udaddy with each other, and with librdmacm's.
+// TestPrograms runs ibv ucmatose and ibv udaddy with themselves, and with librdmacm's
+// programs.
 func TestPrograms(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, who := range pairings {
@@ -59,8 +60,8 @@ func TestPrograms(t *testing.T) {
 
 var _ = rdmatest.Test(TestMckeyPrograms, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.Long)
 
-// TestMckeyPrograms: ibv mckey with itself, and with librdmacm's. The pairs run side by side,
-// because each side waits for the subnet for 3 seconds.
+// TestMckeyPrograms runs ibv mckey with itself, and with librdmacm's mckey. The pairs run
+// side by side, because each side waits for the subnet for 3 seconds.
 func TestMckeyPrograms(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	var receivers, senders []*rdmatest.Process

@@ -19,8 +19,8 @@ func rping(t testing.TB, maker string, args ...string) *rdmatest.Process {
 	return rdmatest.Start(t, append([]string{rdmatest.Program(t, "ibv"), "rping"}, args...)...)
 }
 
-// listens waits until a server listens on the port of the TCP or UDP port space. It
-// notices that because it can't bind to the port any more.
+// listens waits until a server listens on the port of the TCP or UDP port space. Then binding
+// to the port fails.
 func listens(t testing.TB, server *rdmatest.Process, ps rdmacm.PortSpace, port uint16) {
 	t.Helper()
 	server.Until(t, func() bool { return rdmatest.ListeningCM(t, ps.String(), port) })
@@ -94,7 +94,7 @@ func pings(output, words string) []string {
 	return found
 }
 
-// One persistent server serves many clients of both makers at the same time.
+// A persistent server serves many clients of both makers at the same time.
 func TestRpingPersistent(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, maker := range []string{"go", "c"} {

@@ -259,7 +259,8 @@ func TestJoinMulticast(t *testing.T) {
 	wantError(t, err, rdmacm.ErrInvalid)
 }
 
-// TestJoinWithoutQP: a QP that can't be attached to the group fails the join, and says why.
+// TestJoinWithoutQP: if the QP can't be attached to the group, the join fails with the
+// reason.
 func TestJoinWithoutQP(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	id := createSync(t, rdmacm.PortSpaceUDP)
@@ -356,7 +357,7 @@ func TestOptions(t *testing.T) {
 	if a.Timeout != ack {
 		t.Errorf("the QP's ack timeout is %d, not %d", a.Timeout, ack)
 	}
-	// A sender that is ahead of the receives waits no longer than that.
+	// The RNR timer bounds the wait of a sender that is ahead of the receives.
 	for _, qp := range []*verbs.QP{client.QP(), server.QP()} {
 		a, _, err := qp.Query()
 		rdmatest.Check(t, err)

@@ -70,7 +70,8 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// A message whose Post was cancelled is not sent. One whose Send was cancelled may be.
+// A message whose Post was cancelled is not sent. A message whose Send was cancelled may be
+// sent.
 func TestPostCancelled(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, _ := listen(t, oneEach())
@@ -102,7 +103,7 @@ func TestPostCancelled(t *testing.T) {
 
 var _ = rdmatest.Test(TestBuffersHeld, rdmatest.OnRXE, rdmatest.OnSIW, rdmatest.OnMLX5Eth)
 
-// Buffers outlive the connection. Close leaves their memory, and tells the peer.
+// Buffers outlive the connection. Close leaves their memory, and notifies the peer.
 func TestBuffersHeld(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	l, _ := listen(t, nil)
@@ -138,8 +139,7 @@ func TestBuffersHeld(t *testing.T) {
 
 var _ = rdmatest.Test(TestPostFails, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// If a message that was posted can't be delivered, all calls say why, those that receive
-// too.
+// If a posted message can't be delivered, all calls return the reason, even receiving calls.
 func TestPostFails(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	options := oneEach()
@@ -149,14 +149,14 @@ func TestPostFails(t *testing.T) {
 	client, server := dial(t, l, options)
 	ctx := patient(t)
 	rdmatest.Check(t, client.Send(ctx, []byte("first")))
-	defer wantMessage(t, server, []byte("first")).Release() // it leaves no receive
+	defer wantMessage(t, server, []byte("first")).Release() // no receive is left
 	received := make(chan error, 1)
 	go func() {
 		_, err := client.Recv(ctx, nil)
 		received <- err
 	}()
 	for range 3 {
-		// The second one may already find the connection ended.
+		// The second Post may already find the connection ended.
 		if err := client.Post(ctx, []byte("more")); err != nil {
 			wantStatus(t, err, verbs.WCRNRRetryExcErr)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// An ID's SRQ serves the queue pairs that are created after it, including other IDs'.
+// An ID's SRQ serves the queue pairs that are created later, including those of other IDs.
 func TestIDSRQ(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	activeCh, passiveCh := channel(t), channel(t)

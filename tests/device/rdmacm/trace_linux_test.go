@@ -13,8 +13,8 @@ import (
 	"github.com/goverbs/goverbs/rdmacm"
 )
 
-// ibv rping takes the same steps with the connection manager as rping does, and makes no
-// more queries. ibvtrace shows both.
+// ibv rping makes the same calls to the connection manager as rping, and no more queries.
+// ibvtrace shows both.
 func TestTracedAsC(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func TestTracedAsC(t *testing.T) {
 				command = []string{rdmatest.Program(t, "ibv"), "rping"}
 			}
 			file := filepath.Join(dir, maker+name)
-			prefix := []string{rdmatest.Program(t, "ibvtrace"), "--json", "-o", file, "-e", "trace=cm,event", "--"}
+			prefix := []string{rdmatest.Program(t, "ibvtrace"), "--how=ptrace", "--json", "-o", file, "-e", "trace=cm,event", "--"}
 			return rdmatest.Start(t, slices.Concat(prefix, command, args, []string{"-a", host, "-p", fmt.Sprint(lastPort)})...)
 		}
 		server := traced("server", "-s")

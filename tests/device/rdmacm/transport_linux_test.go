@@ -25,7 +25,7 @@ func ofHost(t *testing.T) *verbs.PD {
 var _ = rdmatest.Test(TestTransport, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
 // TestTransport: one region, registered once, serves many clients, which learn its key from the
-// answer. They read and write it, and count in it.
+// answer. They read it, write it, and increment counters in it.
 func TestTransport(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const clients, size = 8, 4096
@@ -93,8 +93,8 @@ func TestTransport(t *testing.T) {
 
 var _ = rdmatest.Test(TestSharedQueues, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
-// TestSharedQueues: the completions of all connections come to one CQ, and their receives from one
-// SRQ. The number of the QP tells whose each is.
+// TestSharedQueues: all connections share one CQ and one SRQ. The QP's number identifies the
+// connection of a completion.
 func TestSharedQueues(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	const clients = 4
@@ -153,7 +153,8 @@ func TestSharedQueues(t *testing.T) {
 
 var _ = rdmatest.Test(TestMaxConns, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
-// TestMaxConns: a Listener refuses clients beyond the limit, and says so to its own side.
+// TestMaxConns: a Listener refuses clients beyond the limit, and reports it to
+// Options.Refused.
 func TestMaxConns(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	refused := make(chan error, 1)
@@ -179,8 +180,8 @@ func TestMaxConns(t *testing.T) {
 
 var _ = rdmatest.Test(TestSetupFails, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
-// TestSetupFails: when a connection can't be set up, or nobody accepts it, nothing is left of what
-// Prepare has made.
+// TestSetupFails: when a connection can't be set up, or is never accepted, the objects of
+// Prepare are closed.
 func TestSetupFails(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	checkGoroutines(t)
@@ -241,8 +242,8 @@ func TestSetupFails(t *testing.T) {
 
 var _ = rdmatest.Test(TestFailureEnds, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
-// TestFailureEnds: a request of the caller's own that fails ends the connection at once, for all
-// that wait and for those who only look.
+// TestFailureEnds: a failed request of the caller's own ends the connection at once, for
+// calls that wait and for calls of Err.
 func TestFailureEnds(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, waits := range []string{"Done", "Err", "WaitSends", "Recv", "Write"} {
@@ -296,8 +297,8 @@ func TestFailureEnds(t *testing.T) {
 
 var _ = rdmatest.Test(TestDrainConn, rdmatest.OnRXE, rdmatest.OnMLX5Eth, rdmatest.AlsoVerbstest)
 
-// TestDrainConn: after Drain, all requests have completed. A pool is given back after Drain or Close,
-// whatever was in flight.
+// TestDrainConn: after Drain, all requests have completed. A pool's buffers are returned
+// after Drain or Close, whatever was in flight.
 func TestDrainConn(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for _, drains := range []bool{true, false} {

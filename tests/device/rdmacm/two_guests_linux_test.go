@@ -100,8 +100,9 @@ func serveGuest(t *testing.T) {
 
 var _ = rdmatest.Test(TestNeighbourMoves, rdmatest.OnRXE, rdmatest.TwoGuests)
 
-// TestNeighbourMoves: when the link-layer address of the neighbour changes, an idle connection ends, and says so.
-// The next one works. It runs in both guests. The second one's table of neighbours changes.
+// TestNeighbourMoves: when the link-layer address of the neighbour changes, an idle
+// connection ends with an error that says so. The next connection works. The test runs in
+// both guests. The table of neighbours of the second guest changes.
 func TestNeighbourMoves(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	other := rdmatest.Meet(t)

@@ -2,8 +2,8 @@ package rdmacm
 
 import "github.com/goverbs/goverbs/internal/rdmatest"
 
-// These need C programs, network interfaces or the options of IDs, which package verbstest doesn't
-// have, or expect that 127.0.0.1 is no device's address.
+// These tests need C programs, network interfaces or the options of IDs, which package
+// verbstest lacks, or expect that no device has the address 127.0.0.1.
 var (
 	_ = rdmatest.Test(TestAddressHints, rdmatest.NotVerbstest)
 	_ = rdmatest.Test(TestRefused, rdmatest.NotVerbstest)

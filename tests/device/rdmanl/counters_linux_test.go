@@ -17,8 +17,9 @@ import (
 
 var number = regexp.MustCompile(`\b\d+\b`)
 
-// TestPortCounters: ibv stat prints the counters that rdma prints. What it prints is not less than
-// what rdma has printed before, and not more than what rdma prints afterwards.
+// TestPortCounters: ibv stat prints the counters that rdma prints. Each value is not less
+// than the value that rdma has printed before, and not more than the value that rdma prints
+// afterwards.
 func TestPortCounters(t *testing.T) {
 	ibv := rdmatest.Program(t, "ibv")
 	for _, words := range [][]string{{}, {"show", "link", device + "/1"}} {
@@ -51,8 +52,8 @@ func TestPortCounters(t *testing.T) {
 	}
 }
 
-// sameWords compares the text of rdma and ibv, without numbers and line breaks: older releases of
-// iproute2 have fewer of these.
+// sameWords compares the text of rdma and ibv, without numbers and line breaks: older
+// releases of iproute2 have fewer line breaks.
 func sameWords(t *testing.T, theirs, ours []string) {
 	t.Helper()
 	words := func(s string) string { return strings.Join(strings.Fields(number.ReplaceAllString(s, "N")), " ") }
@@ -61,7 +62,8 @@ func sameWords(t *testing.T, theirs, ours []string) {
 	}
 }
 
-// TestWatch: the counters that grow are shown, with what means trouble.
+// TestWatch: ibv stat --watch prints the counters that grow, and marks those that mean
+// trouble.
 func TestWatch(t *testing.T) {
 	p := rdmatest.NewPair(t, rdmatest.Default())
 	watch := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "stat", "--watch", "-i", "50ms", "show", "link", device+"/1")
@@ -94,8 +96,8 @@ func TestWatch(t *testing.T) {
 
 var _ = rdmatest.Test(TestWatch, rdmatest.OnRXE)
 
-// TestQPCounters: QPs are bound to counters, by hand and automatically, and rdma sees the same. A
-// device that can't says so.
+// TestQPCounters binds QPs to counters, manually and automatically, and rdma lists the same.
+// A device that can't bind them refuses.
 func TestQPCounters(t *testing.T) {
 	dev := rdmatest.Open(t)
 	pd := rdmatest.Must(dev.AllocPD())(t)

@@ -14,13 +14,14 @@ import (
 	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
-// Network interfaces may come and go between the two.
+// Network interfaces may come and go between the two events.
 var cameAndWent = regexp.MustCompile(`(?m)^\[REGISTER\]\tdev \d+ rxe7\n([^\n]*\n)*\[UNREGISTER\]\tdev \d+ rxe7$`)
 
-// TestWatchDevices: a link that comes and goes is told, where the kernel tells.
+// TestWatchDevices: a Watcher reports a link that comes and goes, where the kernel reports
+// it.
 func TestWatchDevices(t *testing.T) {
 	if !rdmatest.Kernel(t).AtLeast(6, 12) {
-		return // TestWatchPorts has what is told there
+		return // TestWatchPorts tests the events of such kernels
 	}
 	ibv := rdmatest.Program(t, "ibv")
 	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{}))(t)
@@ -42,7 +43,7 @@ func TestWatchDevices(t *testing.T) {
 			}
 		}
 	}
-	// A wait that is given up doesn't spoil the next one.
+	// A cancelled wait has no effect on the next wait.
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	for {
@@ -85,8 +86,9 @@ func port(t *testing.T, w *rdmanl.Watcher, device string, is func(ib.PortState) 
 func isActive(s ib.PortState) bool { return s == ib.PortActive }
 func isDown(s ib.PortState) bool   { return s == ib.PortDown }
 
-// TestWatchPorts: a link that goes down and up is told, on every kernel: over Ethernet because the
-// network interface tells. A device that goes away is down.
+// TestWatchPorts: a Watcher reports a link that goes down and up, on every kernel. Over
+// Ethernet, the network interface's change causes the report. The port of a removed device is
+// down.
 func TestWatchPorts(t *testing.T) {
 	rdmatest.ExtraRXE(t, "rxewatch", "watch1", "192.168.80.1")
 	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{}))(t)
@@ -112,7 +114,8 @@ var wentAndCame = regexp.MustCompile(`(?m)^\[PORT_STATE\]\tdev \d+ rxewatch port
 
 var _ = rdmatest.Test(TestWatchPorts, rdmatest.OnRXE)
 
-// TestWatchInterval: without an interval that could, the network interface tells.
+// TestWatchInterval: with an interval that is too long, the network interface's change causes
+// the report.
 func TestWatchInterval(t *testing.T) {
 	rdmatest.ExtraRXE(t, "rxewatch", "watch2", "192.168.81.1")
 	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{Interval: 24 * time.Hour}))(t)
@@ -135,7 +138,8 @@ func TestWatchInterval(t *testing.T) {
 
 var _ = rdmatest.Test(TestWatchInterval, rdmatest.OnRXE)
 
-// TestWatchCable: over InfiniBand a cable that is pulled is told, and when it is plugged in again.
+// TestWatchCable: over InfiniBand, a Watcher reports a cable that is pulled and plugged in
+// again.
 func TestWatchCable(t *testing.T) {
 	w := rdmatest.Must(rdmanl.Watch(t.Context(), rdmanl.WatchOptions{Interval: 100 * time.Millisecond}))(t)
 	defer w.Close()

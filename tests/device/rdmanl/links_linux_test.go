@@ -20,7 +20,7 @@ func veth(t *testing.T, name string) {
 	t.Cleanup(func() { run(t, "ip", "link", "delete", name) })
 }
 
-// TestLinksCome: links are made, seen and removed, again and again, and nothing is left behind.
+// TestLinksCome adds, lists and deletes links repeatedly, and nothing is left behind.
 func TestLinksCome(t *testing.T) {
 	veth(t, "nl0")
 	ctx := t.Context()
@@ -57,7 +57,7 @@ func TestLinksCome(t *testing.T) {
 
 var _ = rdmatest.Test(TestLinksCome, rdmatest.OnRXE)
 
-// TestLinkCommands: a link made by ibv link is the one that rdma link makes.
+// TestLinkCommands: ibv link makes the same link as rdma link.
 func TestLinkCommands(t *testing.T) {
 	veth(t, "nl1")
 	ibv := rdmatest.Program(t, "ibv")
@@ -77,7 +77,7 @@ func TestLinkCommands(t *testing.T) {
 		{"link add " + device + " type rxe netdev nl1", device},
 		{"link add rxe9 type rxe netdev none9", "ENODEV; there is no network interface none9"},
 		{"link add rxe9 type nothing netdev nl1", "EINVAL; the kernel has no links of type nothing"},
-		{"link delete rxe9", "find device rxe9: no such RDMA device"},
+		{"link delete rxe9", "find device rxe9: no such RDMA device; there are: rxe0"},
 		{"link delete", "needs a name"},
 	} {
 		if out := fails(t, strings.Fields(c.args)...); !strings.Contains(out, c.want) {
@@ -90,7 +90,7 @@ func TestLinkCommands(t *testing.T) {
 
 var _ = rdmatest.Test(TestLinkCommands, rdmatest.OnRXE)
 
-// TestNotSoftware: an adapter can't be deleted, and the error says why.
+// TestNotSoftware: an adapter's link can't be deleted, and the error says why.
 func TestNotSoftware(t *testing.T) {
 	d := rdmatest.Must(rdmanl.FindDevice(t.Context(), device))(t)
 	err := rdmanl.DeleteLink(t.Context(), d.Index)
@@ -117,7 +117,7 @@ func TestGivenUp(t *testing.T) {
 	}
 }
 
-// TestIndex: package verbs takes a device's index from here.
+// TestIndex: package verbs gets a device's index from this package.
 func TestIndex(t *testing.T) {
 	for _, d := range rdmatest.Must(verbs.Devices())(t) {
 		index := rdmatest.Must(d.Index())(t)

@@ -1,6 +1,8 @@
 package rdmanl
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -32,8 +34,8 @@ func server(t *testing.T) int {
 	return p.PID()
 }
 
-// TestResources: ibv resource lists the objects of the kernel, of a C program and of this one as
-// rdma does, and package rdmanl knows whose they are.
+// TestResources: ibv resource lists the objects of the kernel, of a C program and of this
+// program as rdma does, and package rdmanl returns their owners.
 func TestResources(t *testing.T) {
 	theirs := server(t)
 	dev := rdmatest.Open(t)
@@ -113,6 +115,44 @@ func TestResources(t *testing.T) {
 	}
 }
 
+// TestTop: ibv top knows this process, its queue pair and its memory, and what goes through the port.
+func TestTop(t *testing.T) {
+	pd := rdmatest.Must(rdmatest.Open(t).AllocPD())(t)
+	cq := rdmatest.Must(pd.Device().CreateCQ(verbs.CQOptions{MaxCQE: 1}))(t)
+	qp := rdmatest.Must(pd.CreateQP(verbs.QPOptions{Type: verbs.RC, SendCQ: cq, RecvCQ: cq, Cap: verbs.QPCap{MaxSendWR: 1, MaxSendSGE: 1}}))(t)
+	rdmatest.Must(pd.RegMR(make([]byte, 12345), verbs.MROptions{}))(t)
+	ibv := rdmatest.Program(t, "ibv")
+	lines := strings.Split(strings.TrimSpace(run(t, ibv, "top", "--json", "-n", "2", "-i", "0.1", device)), "\n")
+	type user struct {
+		PID     int
+		Command string
+		Pinned  int
+		QPs     []struct{ Lqpn uint32 }
+	}
+	var r struct {
+		Devices []struct {
+			Ifname string
+			Ports  []struct {
+				State string
+				Rates []struct{ Way string }
+			}
+			Users []user
+		}
+	}
+	rdmatest.Check(t, json.Unmarshal([]byte(lines[len(lines)-1]), &r))
+	if len(lines) != 2 || len(r.Devices) != 1 || r.Devices[0].Ifname != device || r.Devices[0].Ports[0].State != "ACTIVE" || len(r.Devices[0].Ports[0].Rates) < 2 {
+		t.Fatalf("%d lines; the last is %+v", len(lines), r)
+	}
+	users := r.Devices[0].Users
+	i := slices.IndexFunc(users, func(u user) bool { return u.PID == os.Getpid() })
+	if i < 0 || users[i].Pinned != 12345 || len(users[i].QPs) != 1 || users[i].QPs[0].Lqpn != qp.Num() || !strings.HasPrefix(users[i].Command, os.Args[0]) {
+		t.Errorf("the users are %+v", users)
+	}
+	if text := run(t, ibv, "top", "-b", "-n", "1"); !strings.Contains(text, fmt.Sprintf("QP %d RC RESET\n", qp.Num())) || !strings.Contains(text, os.Args[0]) {
+		t.Errorf("-b prints\n%s", text)
+	}
+}
+
 // listen makes an ID of the connection manager that is bound to the device.
 func listen(t *testing.T) {
 	t.Helper()
@@ -122,13 +162,14 @@ func listen(t *testing.T) {
 	rdmatest.Check(t, id.Listen(1))
 }
 
-// mine reports whether an object is of this process. Its owner may be a thread of it.
+// mine reports whether this process owns an object. The reported owner may be one of its
+// threads.
 func mine(o rdmanl.Owner) bool {
 	pid, ok := o.Process()
 	return ok && pid == uint32(os.Getpid())
 }
 
-// TestUnprivileged: without CAP_NET_ADMIN there are no keys, as with rdma, but all else.
+// TestUnprivileged: without CAP_NET_ADMIN, everything but the keys is listed, as with rdma.
 func TestUnprivileged(t *testing.T) {
 	server(t)
 	ibv := rdmatest.Program(t, "ibv")

@@ -1,5 +1,5 @@
-// Package rdmanl tests package rdmanl and the commands of ibv that use it, on a device. It compares
-// what they print with what rdma(8) prints.
+// Package rdmanl tests package rdmanl and the commands of ibv that use it, on a device. It
+// compares their output with that of rdma(8).
 package rdmanl
 
 import (
@@ -20,7 +20,7 @@ var device = rdmatest.Devices[0]
 
 func TestMain(m *testing.M) { rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5) }
 
-// run runs a program that must succeed, and returns what it prints.
+// run runs a program that must succeed, and returns its output.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(name, args...).Output()
@@ -34,8 +34,9 @@ func run(t *testing.T, name string, args ...string) string {
 	return string(out)
 }
 
-// rdma runs rdma(8), which is as old as the kernel: a newer one invents what the kernel doesn't tell,
-// and an older one leaves out what it tells. It returns what it prints.
+// rdma runs rdma(8), and returns its output. Its release is that of the kernel: a newer
+// release invents values that the kernel doesn't report, and an older one leaves out values
+// that it does.
 func rdma(t *testing.T, args ...string) string {
 	t.Helper()
 	if !rdmatest.Kernel(t).AtLeast(7, 0) {
@@ -44,7 +45,7 @@ func rdma(t *testing.T, args ...string) string {
 	return run(t, rdmatest.Must(filepath.Abs("../../../rig/in-tree"))(t), append([]string{"rdma"}, args...)...)
 }
 
-// fails runs ibv, which must fail, and returns what it says.
+// fails runs ibv, which must fail, and returns its message.
 func fails(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command(rdmatest.Program(t, "ibv"), args...).CombinedOutput()
@@ -65,9 +66,9 @@ func same(t *testing.T, words ...string) []map[string]any {
 	return all
 }
 
-// agree has compare compare what rdma prints with what ibv prints, and return the difference. It
-// does so again if rdma prints something else meanwhile: QP 1 counts management datagrams, and
-// these come and go.
+// agree calls compare with the output of rdma and of ibv, which returns the difference. It
+// repeats this if rdma's output has changed meanwhile: QP 1 counts management datagrams,
+// which come and go.
 func agree(t *testing.T, theirs []string, compare func(rdma string) (diff string)) {
 	t.Helper()
 	diff := ""
@@ -127,8 +128,8 @@ func sameLines(t *testing.T, words []string) {
 	}
 }
 
-// fields returns two lines without the space that doesn't matter, the second without the fields
-// that the first hasn't because they are newer.
+// fields returns two lines without insignificant spaces, and the second without the newer
+// fields that the first lacks.
 func fields(theirs, ours string) (string, string) {
 	a, b := strings.Fields(theirs), strings.Fields(ours)
 	for _, key := range newer {
@@ -151,7 +152,7 @@ func objects(t *testing.T, text string) []map[string]any {
 	return all
 }
 
-// TestDevicesAndLinks: ibv dev, link and system print what rdma prints.
+// TestDevicesAndLinks: ibv dev, link and system print the same as rdma.
 func TestDevicesAndLinks(t *testing.T) {
 	for _, words := range [][]string{{"dev"}, {"dev", "show", device}, {"link"}, {"link", "show", device + "/1"}} {
 		if all := same(t, words...); len(all) == 0 {

@@ -11,7 +11,7 @@ import (
 
 var _ = rdmatest.Test(TestDialAnyListenAny, rdmatest.OnRXE, rdmatest.OnMLX5Eth)
 
-// TestDialAnyListenAny: each side takes RDMA where both have it, and TCP otherwise.
+// TestDialAnyListenAny: the sides use RDMA where both have it, and TCP otherwise.
 func TestDialAnyListenAny(t *testing.T) {
 	checkLeaks(t)
 	var lc rsocket.ListenConfig

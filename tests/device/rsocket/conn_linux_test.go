@@ -86,7 +86,8 @@ func TestGigabyte(t *testing.T) {
 	both(t, client, server, n, 1<<20)
 }
 
-// TestSocketAddresses: they are TCP addresses, and each side's are the other's.
+// TestSocketAddresses: addresses are TCP addresses, and each side's local address is the
+// other's remote address.
 func TestSocketAddresses(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	for name, a := range map[string][2]net.Addr{
@@ -101,7 +102,8 @@ func TestSocketAddresses(t *testing.T) {
 	}
 }
 
-// TestHalfClose: after CloseWrite the peer reads the rest and the end, and can still send.
+// TestHalfClose: after CloseWrite, the peer reads the remaining bytes and io.EOF, and can
+// still send.
 func TestHalfClose(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	for _, step := range []struct{ from, to *rsocket.Conn }{{client, server}, {server, client}} {
@@ -117,7 +119,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// TestCloseRead: reads end, and the peer can go on sending.
+// TestCloseRead: after CloseRead, reads end, and the peer can continue to send.
 func TestCloseRead(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	blocked := make(chan error, 1)
@@ -129,7 +131,7 @@ func TestCloseRead(t *testing.T) {
 	if err := <-blocked; err != io.EOF {
 		t.Errorf("the read ended with %v", err)
 	}
-	// More than the ring has room for. Someone must take it away: the end of a write does.
+	// The bytes exceed the ring. A call must drop them: here, the end of a write does.
 	sent := make(chan error, 1)
 	go func() {
 		_, err := client.Write(make([]byte, 1<<20))
@@ -147,7 +149,7 @@ func TestCloseRead(t *testing.T) {
 	}
 }
 
-// TestDeadlines: they end calls that wait and refuse later ones, and are undone.
+// TestDeadlines: deadlines end pending calls and refuse later ones, until they are reset.
 func TestDeadlines(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	fill := func() error { // until the peer's ring and the send buffer are full
@@ -194,7 +196,8 @@ func TestDeadlines(t *testing.T) {
 	rdmatest.Check(t, read())
 }
 
-// TestCloseEndsCalls: Close ends calls that wait, and refuses later ones. The peer sees the end.
+// TestCloseEndsCalls: Close ends pending calls, and refuses later ones. The peer reads
+// io.EOF.
 func TestCloseEndsCalls(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	calls := make(chan error, 2)
@@ -258,8 +261,8 @@ func TestAbort(t *testing.T) {
 	}
 }
 
-// TestCloseAtOnce: Close doesn't wait for a peer that takes nothing, unless SetLinger says so. What was written
-// still arrives.
+// TestCloseAtOnce: Close doesn't wait for a peer that reads nothing, unless SetLinger demands
+// it. Written data still arrives.
 func TestCloseAtOnce(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, small)
@@ -293,7 +296,7 @@ func TestCloseAtOnce(t *testing.T) {
 	}
 }
 
-// TestCloseKeepsData: what was written before Close arrives.
+// TestCloseKeepsData: data written before Close arrives.
 func TestCloseKeepsData(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
@@ -333,7 +336,7 @@ func TestWriteBuffers(t *testing.T) {
 	if got, err := io.ReadAll(server); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("read %d bytes, %v; want %d", len(got), err, len(want))
 	}
-	// A deadline leaves what was not sent.
+	// After a deadline, the unsent bytes remain in the buffers.
 	rdmatest.Check(t, server.SetWriteDeadline(time.Unix(1, 0)))
 	bufs = net.Buffers{make([]byte, 10), make([]byte, 20)}
 	if n, err := server.WriteBuffers(&bufs); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) || len(bufs) != 2 || len(bufs[0]) != 10 {
@@ -341,7 +344,7 @@ func TestWriteBuffers(t *testing.T) {
 	}
 }
 
-// TestCopy: io.Copy from and to a connection.
+// TestCopy calls io.Copy from and to a connection.
 func TestCopy(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	const n = 1 << 20
@@ -382,7 +385,8 @@ func inTime(t testing.TB, what string, f func()) {
 	}
 }
 
-// TestCopyOfItself: a copy to a connection whose source reads from it, and after Close again, as an echo does.
+// TestCopyOfItself copies from a connection to itself, as an echo server does, before and
+// after Close.
 func TestCopyOfItself(t *testing.T) {
 	client, _ := pair(t, rsocket.Options{})
 	inTime(t, "io.Copy", func() {
@@ -396,7 +400,7 @@ func TestCopyOfItself(t *testing.T) {
 	})
 }
 
-// TestWriteBesideCopy: a copy whose source has nothing doesn't keep others from writing.
+// TestWriteBesideCopy: a copy whose source has no data doesn't block other writes.
 func TestWriteBesideCopy(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	source, feed := io.Pipe()
@@ -417,7 +421,8 @@ func TestWriteBesideCopy(t *testing.T) {
 	rdmatest.Check(t, <-copied)
 }
 
-// TestCopyFull: a copy of as much as there is room for ends, although there is no room for more.
+// TestCopyFull: a copy of exactly as many bytes as fit ends, although there is no room for
+// more.
 func TestCopyFull(t *testing.T) {
 	client, _ := pair(t, rsocket.Options{})
 	const n = 128 << 10
@@ -426,7 +431,7 @@ func TestCopyFull(t *testing.T) {
 	}
 }
 
-// TestListener: its deadline, its end, and its errors.
+// TestListener tests a listener's deadline, end and errors.
 func TestListener(t *testing.T) {
 	checkLeaks(t)
 	l := rdmatest.Must(rsocket.Listen("tcp", host+":0"))(t)
@@ -467,7 +472,7 @@ func TestListener(t *testing.T) {
 	wantError(t, err, syscall.ECONNREFUSED)
 }
 
-// TestAnyAddress: a listener on all addresses has clients of IPv4.
+// TestAnyAddress: a listener on all addresses accepts IPv4 clients.
 func TestAnyAddress(t *testing.T) {
 	checkLeaks(t)
 	l := rdmatest.Must(rsocket.Listen("tcp", ":0"))(t)
@@ -483,7 +488,7 @@ func TestAnyAddress(t *testing.T) {
 	}
 }
 
-// TestLeavesAtOnce: the side that accepts may close before the other has said anything.
+// TestLeavesAtOnce: the accepting side may close before the other side has sent anything.
 func TestLeavesAtOnce(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
@@ -514,7 +519,7 @@ func TestLeavesAtOnce(t *testing.T) {
 	}
 }
 
-// TestNotAccepted: connections that nobody has accepted end with the listener.
+// TestNotAccepted: connections that Accept has not returned end with the listener.
 func TestNotAccepted(t *testing.T) {
 	checkLeaks(t)
 	l := rdmatest.Must(rsocket.Listen("tcp", host+":0"))(t)
@@ -611,7 +616,8 @@ func TestManyConnections(t *testing.T) {
 	wg.Wait()
 }
 
-// TestWriteMR sends registered memory. When it returns, the memory is free: also after an error.
+// TestWriteMR sends registered memory. When WriteMR returns, the memory is free, even after
+// an error.
 func TestWriteMR(t *testing.T) {
 	client, server := pair(t, rsocket.Options{})
 	const n = 300_000
@@ -636,7 +642,8 @@ func TestWriteMR(t *testing.T) {
 	if m, err := client.WriteMR(mr, 0, 1); m != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("after the deadline: sent %d bytes, %v", m, err)
 	}
-	// Nobody reads, so the ring fills up. What was sent has arrived, and the connection goes on.
+	// The peer reads nothing, so the ring fills up. The sent bytes have arrived, and the
+	// connection continues.
 	rdmatest.Check(t, client.SetWriteDeadline(time.Now().Add(100*time.Millisecond)))
 	m, err := client.WriteMR(mr, 0, n)
 	if m == 0 || m == n || !errors.Is(err, os.ErrDeadlineExceeded) {

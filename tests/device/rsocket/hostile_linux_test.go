@@ -18,7 +18,7 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// A rogue is a peer that does what it wants, made from the verbs.
+// A rogue is a peer that posts arbitrary requests, with package verbs.
 type rogue struct {
 	id *rdmacm.SyncID
 	mr *verbs.MR // the list of targets, then a ring, and over iWARP memory for a message
@@ -31,7 +31,7 @@ const rogueRing = 16 << 10
 
 func overIWARP() bool { return rdmatest.KindOf() == rdmatest.SIW }
 
-// privateData is what a peer with this memory says.
+// privateData returns the private data of a peer with this memory.
 func privateData(mr *verbs.MR, credits uint16) []byte {
 	b := []byte{1, 2}
 	b = binary.BigEndian.AppendUint16(b, credits)
@@ -63,7 +63,7 @@ func newRogue(t testing.TB, to net.Addr, receives int) *rogue {
 	rdmatest.Check(t, id.ResolveAddr(t.Context(), netip.AddrPort{}, addr, time.Minute))
 	rdmatest.Check(t, id.ResolveRoute(t.Context(), time.Minute))
 	if overIWARP() && receives > 0 {
-		receives += 32 // there, a message without a receive ends the connection: for those that need no credit
+		receives += 32 // over iWARP, a message without a receive ends the connection: receives for messages that need no credit
 	}
 	// Over iWARP a message is two requests.
 	caps := verbs.QPCap{MaxSendWR: 128, MaxRecvWR: 96, MaxSendSGE: 1, MaxRecvSGE: 1, MaxInlineData: 64}
@@ -142,7 +142,7 @@ func (r *rogue) next(t testing.TB) uint32 {
 	return imm
 }
 
-// nextIn is next, and reports false if there is no message in time.
+// nextIn is like next, but returns false if there is no message in time.
 func (r *rogue) nextIn(t testing.TB, limit time.Duration) (imm uint32, ok bool) {
 	t.Helper()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -162,8 +162,8 @@ func (r *rogue) nextIn(t testing.TB, limit time.Duration) (imm uint32, ok bool) 
 	return 0, false
 }
 
-// TestHostilePeers: each message that a peer of the protocol would not send ends the connection with
-// an error, and what came before is still read.
+// TestHostilePeers: each message that violates the protocol ends the connection with an
+// error. Earlier data can still be read.
 func TestHostilePeers(t *testing.T) {
 	checkLeaks(t)
 	const window, ring = 16, 8 << 10 // of the honest side
@@ -254,8 +254,8 @@ func (r *rogue) map1(t testing.TB, entry uint32, addr uint64, length uint32) {
 	r.post(t, verbs.SendWR{Imm: 6<<29 | entry, Inline: b, Remote: r.list.At(32)})
 }
 
-// flood posts messages until the other side refuses one. That side gives credits as fast as it gets
-// messages, so a message without one may be only the last of many.
+// flood posts messages until the other side refuses one. That side gives credits as fast as
+// it receives messages, so only the last of many messages may lack a credit.
 func (r *rogue) flood(t testing.TB, post func()) {
 	t.Helper()
 	for places := 32; ; {
@@ -281,8 +281,9 @@ type writeFunc func([]byte) (int, error)
 
 func (f writeFunc) Write(b []byte) (int, error) { return f(b) }
 
-// TestReadStays: the peer can't change bytes any more once the program sees them, although it can write to the ring
-// they came from. One that receives and verifies would store others than it has checked.
+// TestReadStays: the peer can't change bytes after Read has returned them, although it can
+// write to the ring that they came from. Otherwise a program could store other bytes than it
+// has verified.
 func TestReadStays(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
@@ -314,7 +315,7 @@ func TestReadStays(t *testing.T) {
 	}
 }
 
-// TestHostileTargets: targets that can't be.
+// TestHostileTargets publishes impossible targets.
 func TestHostileTargets(t *testing.T) {
 	checkLeaks(t)
 	for name, test := range map[string]struct {
@@ -378,8 +379,8 @@ func TestHostileHandshakes(t *testing.T) {
 	}
 }
 
-// TestPeerDies: a peer whose process ends, or who takes its queue pair away, is noticed by a read that
-// waits.
+// TestPeerDies: a waiting read notices that the peer's process has ended, or that its queue
+// pair was destroyed.
 func TestPeerDies(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
@@ -401,9 +402,9 @@ func TestPeerDies(t *testing.T) {
 	}
 }
 
-// TestOwedCredits: a peer has no receives for a while, so that messages with credits wait, as many as
-// there may be at a time. The peer gets the credits that came up meanwhile, even if there is no other
-// call.
+// TestOwedCredits: a peer has no receives for a while, so that the maximum number of messages
+// with credits wait. The peer gets the credits that have become due meanwhile, even without
+// another call.
 func TestOwedCredits(t *testing.T) {
 	checkLeaks(t)
 	const window = 16
@@ -433,8 +434,8 @@ func TestOwedCredits(t *testing.T) {
 	}
 }
 
-// TestFirstCredits: a side that accepts publishes the other half of its ring without a call, also where it may
-// not send before it has a message.
+// TestFirstCredits: the accepting side publishes the other half of its ring without a call,
+// even where it may not send before it has received a message.
 func TestFirstCredits(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, rsocket.Options{})
@@ -448,8 +449,9 @@ func TestFirstCredits(t *testing.T) {
 	}
 }
 
-// TestLastMessages: a peer that closes first is told that this side has closed, too. librdmacm waits for that,
-// or for an acknowledgement, which Soft-RoCE sends only as long as there is a queue pair.
+// TestLastMessages: this side notifies a peer that has closed first that this side has
+// closed, too. librdmacm waits for this message, or for an acknowledgement, which Soft-RoCE
+// sends only while the queue pair exists.
 func TestLastMessages(t *testing.T) {
 	checkLeaks(t)
 	const disconnect = 7 << 29
@@ -479,7 +481,8 @@ func TestLastMessages(t *testing.T) {
 	t.Error("the peer is never told")
 }
 
-// TestFewMessages: a message is short at the end of the send buffer, and the next one is at its beginning.
+// TestFewMessages: at the end of the send buffer a message is short, and the next message
+// begins at the buffer's start.
 func TestFewMessages(t *testing.T) {
 	checkLeaks(t)
 	const buffer, end, more = 8 << 10, 16, 1000

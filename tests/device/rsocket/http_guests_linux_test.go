@@ -19,13 +19,15 @@ import (
 
 var _ = rdmatest.Test(TestHTTPHalfVanishes, rdmatest.OnRXE, rdmatest.TwoGuests, rdmatest.LongOn("rxe"))
 
-// halfVanishes is the second address of the guest with the clients. Nothing comes from there any more once it has
-// vanished.
+// halfVanishes is the second address of the guest with the clients. Once it has vanished, no
+// packet comes from it.
 const halfVanishes = "192.168.77.33"
 
-// TestHTTPHalfVanishes: an http.Server has clients, of which half vanish without a word. Then memory and goroutines are
-// those of the other half. With GOVERBS_LONG the clients are a thousand, and ask for a minute before and after that. All
-// together ask a hundred times a second, which two emulated guests can do. It runs in both guests. The first one serves.
+// TestHTTPHalfVanishes: half of the clients of an http.Server vanish without a message. Then
+// the server has memory and goroutines only for the other half. With GOVERBS_LONG, a thousand
+// clients send requests for a minute before and after that. Together they send a hundred
+// requests a second, which two emulated guests can handle. The test runs in both guests. The
+// first guest serves.
 func TestHTTPHalfVanishes(t *testing.T) {
 	half, during := 50, time.Second
 	if long() {
@@ -46,13 +48,13 @@ func TestHTTPHalfVanishes(t *testing.T) {
 		stays := newClients(t, os.Getenv("VM_ADDR"), address, half)
 		defer stays.close()
 		tell("half")
-		hear() // it has counted
+		hear() // the server has counted
 		goes := newClients(t, halfVanishes, address, half)
 		defer goes.close()
 		tell("all")
-		hear() // it is gone
+		hear() // the address is gone
 		goes.close()
-		hear() // noticed
+		hear() // the server has noticed
 		if n := stays.failed.Load(); n > 0 {
 			t.Errorf("%d requests of clients that stay have failed", n)
 		}
@@ -102,7 +104,7 @@ type clients struct {
 	all    []*http.Transport
 }
 
-// newClients returns clients that have each had an answer.
+// newClients returns clients, each of which has received an answer.
 func newClients(t *testing.T, from, address string, n int) *clients {
 	ctx, end := context.WithCancel(t.Context())
 	c := &clients{end: end}

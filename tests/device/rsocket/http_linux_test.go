@@ -15,8 +15,8 @@ import (
 	"github.com/goverbs/goverbs/rsocket"
 )
 
-// TestHTTPS: net/http over TLS, one version 1.1 and one version 2, with small and large bodies, many at a
-// time. The largest has 8 MiB, with GOVERBS_LONG 100 MiB.
+// TestHTTPS runs net/http over TLS, with HTTP 1.1 and 2, and sends small and large bodies,
+// many at a time. The largest has 8 MiB, or 100 MiB with GOVERBS_LONG.
 func TestHTTPS(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(map[bool]string{false: "HTTP/1.1", true: "HTTP/2"}[h2], func(t *testing.T) {

@@ -2,7 +2,7 @@ package rsocket
 
 import "github.com/goverbs/goverbs/internal/rdmatest"
 
-// What runs over iWARP too, where a message is a send after a write.
+// These tests run over iWARP, too, where a message is a send after a write.
 var _ = []struct{}{
 	rdmatest.Test(TestStreams, rdmatest.AlsoSIW),
 	rdmatest.Test(TestHalfClose, rdmatest.AlsoSIW),

@@ -17,8 +17,8 @@ import (
 
 var _ = rdmatest.Test(TestDeviceRemoved, rdmatest.OnRXE)
 
-// TestDeviceRemoved: when the device goes, calls end, and a listener and connections can be closed. Then nothing
-// keeps the device.
+// TestDeviceRemoved: when the device is removed, calls end, and a listener and connections
+// can be closed. After that, nothing keeps the device.
 func TestDeviceRemoved(t *testing.T) {
 	checkLeaks(t)
 	rdmatest.ExtraRXE(t, "rxe8", "sockets0", "192.168.98.1")
@@ -36,7 +36,7 @@ func TestDeviceRemoved(t *testing.T) {
 		_, err := l.Accept()
 		accepts <- err
 	}()
-	removal := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "link", "delete", "rxe8") // returns once nobody has it
+	removal := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "link", "delete", "rxe8") // returns once no process has the device open
 	for range 2 {
 		// Either side may see the other's end first.
 		if err := <-ends; !errors.Is(err, rdmacm.ErrDeviceRemoved) && !errors.Is(err, syscall.ECONNRESET) {
@@ -53,11 +53,11 @@ func TestDeviceRemoved(t *testing.T) {
 	wantError(t, err, net.ErrClosed)
 }
 
-// lastQPNum is that of the last half-open client. The kernel takes a second one with the same for a client that
-// has connected anew.
+// lastQPNum is the QP number of the last half-open client. The kernel would take a second
+// client with the same number for a client that connects anew.
 var lastQPNum uint32 = 0x800000
 
-// halfOpen asks for a connection, and never confirms the answer.
+// halfOpen requests a connection, and never confirms the answer.
 func halfOpen(t testing.TB, to net.Addr) {
 	t.Helper()
 	id := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
@@ -77,7 +77,7 @@ func TestHalfOpenSockets(t *testing.T) {
 	lc := rsocket.ListenConfig{Options: small, Backlog: 4}
 	l := rdmatest.Must(lc.Listen(t.Context(), "tcp", host+":0"))(t)
 	defer closed(t, l)
-	for _, n := range []int{5, 64} { // the second time, more than a listener has at once
+	for _, n := range []int{5, 64} { // the second time, more than a listener handles at once
 		for range n {
 			halfOpen(t, l.Addr())
 		}
@@ -87,8 +87,8 @@ func TestHalfOpenSockets(t *testing.T) {
 	}
 }
 
-// TestWaitingClients: of clients that leave before Accept, those that have sent something are still accepted. The
-// others make room.
+// TestWaitingClients: clients that leave before Accept are still accepted if they have sent
+// something. Otherwise they make room.
 func TestWaitingClients(t *testing.T) {
 	checkLeaks(t)
 	lc := rsocket.ListenConfig{Options: small, Backlog: 2}
@@ -134,7 +134,7 @@ func TestWaitingClients(t *testing.T) {
 	}
 }
 
-// TestAcceptFails: when this side can't make a connection, Accept says so, and that it may go on.
+// TestAcceptFails: when this side can't make a connection, Accept returns a temporary error.
 func TestAcceptFails(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, rsocket.Options{Inline: 1 << 16}) // more than any device has

@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,12 +25,13 @@ var _ = []struct{}{
 	rdmatest.Test(TestPeerVanishes, rdmatest.OnRXE, rdmatest.TwoGuests),
 }
 
-// TestSentBeforeAccept: what a client has sent can be read, even if it has left before the listener's side
-// knows that it is connected, because its confirmation of the listener's answer was lost.
+// TestSentBeforeAccept: a client's data can be read even if the client leaves before the
+// listener's side knows that it is connected, because its confirmation of the listener's
+// answer was lost.
 func TestSentBeforeAccept(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, small)
-	// The third: after the request and the answer.
+	// The third packet, after the request and the answer, is the confirmation.
 	rdmatest.Check(t, control.Request{Do: "inject", QPN: 1, Kind: "drop", N: 3}.Ask())
 	d := rsocket.Dialer{Options: small, Timeout: rdmatest.Patience}
 	client := rdmatest.Must(d.Dial("tcp", l.Addr().String()))(t)
@@ -44,7 +46,8 @@ func TestSentBeforeAccept(t *testing.T) {
 	}
 }
 
-// TestCloseLinkDown: with the port down, Close waits neither for what was written nor for the peer's answer.
+// TestCloseLinkDown: with the port down, Close waits neither for written data nor for the
+// peer's answer.
 func TestCloseLinkDown(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, small)
@@ -67,7 +70,7 @@ func TestCloseLinkDown(t *testing.T) {
 	}
 	took := time.Since(start) / n
 	t.Logf("Close took %v", took)
-	if took > time.Second/2 { // it would wait for a second
+	if took > time.Second/2 { // Close would wait for a second
 		t.Errorf("Close took %v", took)
 	}
 	up()
@@ -78,17 +81,10 @@ func TestCloseLinkDown(t *testing.T) {
 	}
 }
 
-// TestLossyPath: rstream of C and of Go check each other's data while one packet in a hundred is lost in either
-// direction. It runs in both guests. The first one serves.
+// TestLossyPath: rstream in C and in Go check each other's data while one packet in a hundred
+// is lost in each direction. The test runs in both guests. The first guest serves.
 func TestLossyPath(t *testing.T) {
-	for _, command := range []string{
-		"modprobe -a sch_ingress cls_u32 act_gact",
-		"tc qdisc add dev eth0 clsact",
-		"tc filter add dev eth0 ingress protocol ip pref 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff action pass random netrand drop 100",
-	} {
-		rdmatest.Command(t, command)
-	}
-	defer rdmatest.Command(t, "tc qdisc delete dev eth0 clsact")
+	defer losePackets(t, 100)()
 	other := rdmatest.Meet(t)
 	for _, who := range []struct{ server, client string }{{"go", "go"}, {"c", "go"}, {"go", "c"}} {
 		t.Run(who.server+"-"+who.client, func(t *testing.T) {
@@ -126,14 +122,30 @@ func TestLossyPath(t *testing.T) {
 			says(t, server, "2m")
 		})
 	}
-	if out := rdmatest.Start(t, "tc", "-s", "filter", "show", "dev", "eth0", "ingress").Succeeds(t); !regexp.MustCompile(`dropped [1-9]`).MatchString(out) {
-		t.Errorf("nothing was lost: %s", out)
+}
+
+// losePackets loses one of so many arriving packets of RoCE, until the returned function is called. Then some must have
+// been lost.
+func losePackets(t *testing.T, of int) func() {
+	t.Helper()
+	for _, command := range []string{
+		"modprobe -a sch_ingress cls_u32 act_gact",
+		"tc qdisc add dev eth0 clsact",
+		"tc filter add dev eth0 ingress protocol ip pref 1 u32 match ip protocol 17 0xff match ip dport 4791 0xffff action pass random netrand drop " + strconv.Itoa(of),
+	} {
+		rdmatest.Command(t, command)
+	}
+	return func() {
+		if out := rdmatest.Start(t, "tc", "-s", "filter", "show", "dev", "eth0", "ingress").Succeeds(t); !regexp.MustCompile(`dropped [1-9]`).MatchString(out) {
+			t.Errorf("nothing was lost: %s", out)
+		}
+		rdmatest.Command(t, "tc qdisc delete dev eth0 clsact")
 	}
 }
 
-// TestPeerVanishes: a peer from which nothing comes any more is noticed by a read that waits: by the messages of
-// KeepAlive, and without them when the connection manager reports a change of the network. It runs in both guests.
-// The first one serves.
+// TestPeerVanishes: a waiting read notices that its peer has vanished: by KeepAlive's probes,
+// and without them when the connection manager reports a change of the network. The test runs
+// in both guests. The first guest serves.
 func TestPeerVanishes(t *testing.T) {
 	checkLeaks(t)
 	other := rdmatest.Meet(t)

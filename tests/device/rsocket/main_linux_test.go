@@ -50,7 +50,7 @@ func connect(t testing.TB, l *rsocket.Listener, o rsocket.Options) (client, serv
 	return client, server
 }
 
-// pair is connect on a listener of its own. The test must leave nothing behind.
+// pair is like connect, with a listener of its own. The test must leave nothing behind.
 func pair(t testing.TB, o rsocket.Options) (client, server *rsocket.Conn) {
 	t.Helper()
 	checkLeaks(t)
@@ -75,7 +75,7 @@ func wantError(t testing.TB, err error, want ...error) {
 	}
 }
 
-// A stream has random bytes, the same for each seed, and the checksum of those so far.
+// A stream has random bytes, which depend on the seed, and the checksum of the bytes so far.
 type stream struct {
 	rnd *rand.ChaCha8
 	sum hash.Hash32
@@ -126,7 +126,7 @@ func sumOf(t testing.TB, seed byte, n int) uint32 {
 	return s.sum.Sum32()
 }
 
-// A sink counts what is written to it, and has its checksum.
+// A sink counts the bytes that are written to it, and has their checksum.
 type sink struct {
 	mu  sync.Mutex
 	n   int
@@ -148,7 +148,7 @@ func (s *sink) total() (n int, sum uint32) {
 	return s.n, s.sum.Sum32()
 }
 
-// long reports whether the tests are to take much longer than in a run of all tests.
+// long reports whether the tests run much longer than in a run of all tests.
 func long() bool { return os.Getenv("GOVERBS_LONG") != "" }
 
 // patience is how long a transfer may take.
@@ -159,8 +159,8 @@ func patience() time.Duration {
 	return rdmatest.Patience
 }
 
-// checkLeaks is rdmatest.CheckLeaks for what ends in the background: it waits for the ends of what the tests
-// before and this one have closed.
+// checkLeaks is like rdmatest.CheckLeaks, but waits for objects that are closed in the
+// background: those of this test and of the tests before.
 func checkLeaks(t testing.TB) {
 	t.Helper()
 	settle(t)

@@ -19,12 +19,13 @@ var small = rsocket.Options{SendBuffer: 1, RecvBuffer: 1, SendQueue: 1, RecvQueu
 
 var _ = rdmatest.Test(TestThousandConnections, rdmatest.Long)
 
-// TestThousandConnections: a thousand on rxe, with GOVERBS_LONG ten thousand. Idle, they cost memory only, and little.
-// Then each carries data both ways, at the same time as the others, and some are aborted.
+// TestThousandConnections makes a thousand connections on rxe, or ten thousand with
+// GOVERBS_LONG. Idle connections cost only a little memory. Then all carry data both ways at
+// the same time, and some are aborted.
 func TestThousandConnections(t *testing.T) {
 	n := 1000
 	if rdmatest.KindOf() == rdmatest.MLX5 {
-		n = 200 // the adapter's processor is emulated, and so slow
+		n = 200 // the adapter's processor is emulated, and therefore slow
 	}
 	if long() {
 		// Both ends are in this process, which is allowed as many mappings as the ends of one side need.
@@ -33,7 +34,7 @@ func TestThousandConnections(t *testing.T) {
 	}
 	checkLeaks(t)
 	l := listen(t, small)
-	first, second := connectMany(t, l, small, 1) // what it starts is for all
+	first, second := connectMany(t, l, small, 1) // its goroutines serve all connections
 	goroutines, before, memory := runtime.NumGoroutine(), threads(t), resident(t)
 	clients, servers := connectMany(t, l, small, n)
 	if more := runtime.NumGoroutine() - goroutines; more > 10 {
@@ -86,7 +87,7 @@ func TestThousandConnections(t *testing.T) {
 	closed(t, second[0])
 }
 
-// TestCloseMany: connections that are closed one right after the other are released by few threads.
+// TestCloseMany: few threads release connections that are closed in rapid succession.
 func TestCloseMany(t *testing.T) {
 	checkLeaks(t)
 	l := listen(t, small)
@@ -110,7 +111,8 @@ func connectMany(t testing.TB, l *rsocket.Listener, o rsocket.Options, n int) (c
 	failed := make(chan error, 1)
 	go func() {
 		for range n {
-			// For each anew: how long all of them take depends on the machine.
+			// Each connection has a deadline of its own: the time of all depends on the
+			// machine.
 			c, err := (*rsocket.Conn)(nil), l.SetDeadline(time.Now().Add(rdmatest.Patience))
 			if err == nil {
 				c, err = l.AcceptConn()
@@ -141,8 +143,8 @@ func connectMany(t testing.TB, l *rsocket.Listener, o rsocket.Options, n int) (c
 
 var _ = rdmatest.Test(TestMemory, rdmatest.Long)
 
-// TestMemory: what an end of an idle connection of the default sizes takes. 256 KiB are the buffers, and most
-// of the rest are the queues.
+// TestMemory measures the memory of an end of an idle connection of the default sizes. 256
+// KiB are the buffers, and most of the rest are the queues.
 func TestMemory(t *testing.T) {
 	checkLeaks(t)
 	const n = 30

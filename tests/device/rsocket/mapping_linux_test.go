@@ -19,7 +19,8 @@ import (
 // remotely is the access of memory that is mapped for the peer.
 const remotely = verbs.AccessLocalWrite | verbs.AccessRemoteWrite
 
-// TestMapping: WriteAt writes to what the peer has mapped, and what is sent afterwards arrives after it.
+// TestMapping: WriteAt writes to the peer's mapped memory. Data that is sent later arrives
+// later.
 func TestMapping(t *testing.T) {
 	client, server := pair(t, rsocket.Options{Mappings: 2})
 	const n = 200_000
@@ -45,7 +46,7 @@ func TestMapping(t *testing.T) {
 	if !bytes.Equal(mr.Bytes(), want) {
 		t.Error("the memory is another")
 	}
-	// From the last byte on.
+	// The write begins at the last byte.
 	if m, err := client.WriteAt([]byte("ab"), 1000+n-1); m != 1 {
 		t.Errorf("wrote %d bytes: %v", m, err)
 	} else {
@@ -71,7 +72,7 @@ func TestMapping(t *testing.T) {
 	wantError(t, server.Unmap(mr), syscall.EINVAL)
 }
 
-// TestNoMappings: a side that takes none says so.
+// TestNoMappings: a side that allows no mappings announces it.
 func TestNoMappings(t *testing.T) {
 	client, _ := pair(t, rsocket.Options{})
 	mr := rdmatest.Must(client.PD().AllocMR(10, verbs.MROptions{Access: remotely}))(t)
@@ -81,8 +82,8 @@ func TestNoMappings(t *testing.T) {
 
 var _ = rdmatest.Test(TestRiostream, rdmatest.Peers, rdmatest.AlsoSIW)
 
-// TestRiostream: riostream at the other end, in both roles. Each side writes into memory that the other
-// one has mapped, and the last byte says that all is there.
+// TestRiostream plays against riostream, in both roles. Each side writes to memory that the
+// other side has mapped. The last byte signals that all bytes have arrived.
 func TestRiostream(t *testing.T) {
 	const size, count, rounds = 20_000, 3, 5
 	args := []string{"-S", fmt.Sprint(size), "-C", fmt.Sprint(count), "-I", fmt.Sprint(rounds), "-T", "b", "-T", "v"}

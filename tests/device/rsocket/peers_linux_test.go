@@ -36,13 +36,13 @@ func (c *counter) check(b []byte) error {
 	return nil
 }
 
-// An rstream is rstream's side of a connection: both send and receive in turn, the client first.
+// An rstream is one side of rstream: both sides send and receive in turn, the client first.
 type rstream struct {
 	c        net.Conn
 	out, in  counter
 	client   bool
 	size     int // of a transfer
-	count    int // transfers one way, before those the other way
+	count    int // transfers one way, before as many the other way
 	rounds   int
 	transfer []byte
 }
@@ -81,8 +81,8 @@ func (r *rstream) round(size, count int) error {
 
 var _ = rdmatest.Test(TestRstream, rdmatest.Peers, rdmatest.AlsoSIW)
 
-// TestRstream: rstream at the other end, in both roles, with small and large transfers. It verifies
-// the data too.
+// TestRstream plays against rstream, in both roles, with small and large transfers. rstream
+// verifies the data, too.
 func TestRstream(t *testing.T) {
 	checkLeaks(t)
 	for _, load := range []struct{ size, count, rounds int }{

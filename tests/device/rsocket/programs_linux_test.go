@@ -22,8 +22,8 @@ import (
 
 var _ = rdmatest.Test(TestIbvRstream, rdmatest.Peers, rdmatest.AlsoSIW)
 
-// TestIbvRstream: `ibv rstream` and `ibv riostream` with themselves and with rdma-core's, which check each
-// other's data.
+// TestIbvRstream runs `ibv rstream` and `ibv riostream` with themselves and with rdma-core's
+// programs. The sides check each other's data.
 func TestIbvRstream(t *testing.T) {
 	checkLeaks(t)
 	for _, program := range []string{"rstream", "riostream"} {
@@ -100,7 +100,7 @@ func listens(t testing.TB, p *rdmatest.Process, port string) {
 	p.Until(t, func() bool { return rdmatest.ListeningCM(t, "TCP", n) })
 }
 
-// programSize is how much the programs that know only TCP send and receive.
+// programSize returns how many bytes the programs that know only TCP send and receive.
 func programSize() int {
 	switch {
 	case long():
@@ -111,8 +111,8 @@ func programSize() int {
 	return 1 << 20
 }
 
-// TestNetcat: nc, which knows only TCP, as client and server under librspreload. It sends a stream and
-// receives another one: 1 GiB each with GOVERBS_LONG.
+// TestNetcat runs nc, which knows only TCP, as client and server under librspreload. nc sends
+// a stream and receives another: 1 GiB each with GOVERBS_LONG.
 func TestNetcat(t *testing.T) {
 	size := programSize()
 	for name, connect := range map[string]func(start func(args ...string) *rdmatest.Process) (*rdmatest.Process, net.Conn){
@@ -151,8 +151,8 @@ func TestNetcat(t *testing.T) {
 	}
 }
 
-// TestCurl: curl under librspreload, with a web server of package net/http. It uploads a stream and downloads
-// another one: 1 GiB each with GOVERBS_LONG.
+// TestCurl runs curl under librspreload, with a web server of package net/http. curl uploads
+// a stream and downloads another: 1 GiB each with GOVERBS_LONG.
 func TestCurl(t *testing.T) {
 	l := listen(t, rsocket.Options{})
 	size := programSize()
@@ -186,12 +186,12 @@ func TestIperf(t *testing.T) {
 	server := rdmatest.StartCmd(t, preloaded(t, "iperf", "-s", "-B", host, "-p", port, "-y", "C"))
 	c := dialWhenUp(t, server, port)
 	rdmatest.Check(t, c.SetDeadline(time.Now().Add(patience())))
-	rdmatest.Must(c.Write(make([]byte, 128)))(t) // iperf's header: nothing is asked for
+	rdmatest.Must(c.Write(make([]byte, 128)))(t) // iperf's header, without requests
 	rdmatest.Must(io.CopyN(c, newStream(6), int64(size-128)))(t)
 	rdmatest.Check(t, c.Close())
 	fields := strings.Split(server.Line(t), ",")
 	server.Kill()
-	if len(fields) < 8 || fields[7] != strconv.Itoa(size-4) { // it doesn't count the flags, which come first
+	if len(fields) < 8 || fields[7] != strconv.Itoa(size-4) { // iperf doesn't count the flags, which come first
 		t.Errorf("iperf received %q, want %d bytes: %v", fields, size-4, server)
 	}
 
@@ -200,14 +200,14 @@ func TestIperf(t *testing.T) {
 	received := accept(t, l)
 	rdmatest.Check(t, received.SetDeadline(time.Now().Add(patience())))
 	n, err := io.Copy(io.Discard, received)
-	if err != nil || n < int64(size) { // and what it says at its end
+	if err != nil || n < int64(size) { // and iperf's final report
 		t.Errorf("%d of %d bytes came, %v: %v", n, size, err, client)
 	}
 	rdmatest.Check(t, received.Close())
 	client.Succeeds(t)
 }
 
-// TestProxy: a TCP client and a TCP server, with RDMA between two `ibv proxy`.
+// TestProxy connects a TCP client to a TCP server over RDMA between two `ibv proxy`.
 func TestProxy(t *testing.T) {
 	ibv := rdmatest.Program(t, "ibv")
 	server := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -244,7 +244,7 @@ func TestProxy(t *testing.T) {
 		}
 		rdmatest.Check(t, c.Close())
 	}
-	// Where nobody listens, the client learns it.
+	// The client notices that nothing listens.
 	far.Kill()
 	c := rdmatest.Must(net.Dial("tcp", addr))(t)
 	defer c.Close()

@@ -19,10 +19,10 @@ import (
 
 var _ = rdmatest.Test(TestRandomDeadlines, rdmatest.Long)
 
-// TestRandomDeadlines: many connections at once, on which reads and writes have random deadlines, and which end
-// in random ways. Each byte is accounted for: what arrives is what was sent, all of it, unless the connection was
-// aborted, and then its beginning. With GOVERBS_LONG it is a thousand at once for ten minutes, else each
-// goroutine makes one.
+// TestRandomDeadlines runs many connections at once, whose reads and writes have random
+// deadlines, and which end in random ways. Each byte is accounted for: all sent bytes arrive
+// or, if the connection was aborted, the first of them. With GOVERBS_LONG, a thousand
+// connections run at a time for ten minutes. Otherwise each goroutine makes one connection.
 func TestRandomDeadlines(t *testing.T) {
 	checkLeaks(t)
 	n, end := 40, time.Now()
@@ -70,18 +70,18 @@ func TestRandomDeadlines(t *testing.T) {
 	servers.Wait()
 }
 
-// exchanges are what clients send to servers.
+// exchanges have the clients' and the servers' counts.
 type exchanges struct {
 	t                              *testing.T
 	sent, expired, number, refused atomic.Int64
 
 	mu sync.Mutex
-	of map[uint32]chan int // by the client's number: how many bytes have arrived before an end in order
+	of map[uint32]chan int // by the client's number: how many bytes have arrived before an orderly end
 }
 
 const exchangeHead = 5 // a number of four bytes, and the seed of the stream
 
-// play is a client's part.
+// play plays a client.
 func (x *exchanges) play(l *rsocket.Listener, rnd *rand.Rand) {
 	d := rsocket.Dialer{Options: small, Timeout: patience()}
 	dialled, err := d.Dial("tcp", l.Addr().String())
@@ -147,7 +147,7 @@ func (x *exchanges) play(l *rsocket.Listener, rnd *rand.Rand) {
 	x.mu.Unlock()
 }
 
-// serve is a server's part: it compares what arrives with what was sent.
+// serve plays a server: it compares the received bytes with the sent ones.
 func (x *exchanges) serve(c *rsocket.Conn) {
 	defer c.Close()
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), 7))
@@ -181,7 +181,7 @@ func (x *exchanges) serve(c *rsocket.Conn) {
 	}
 }
 
-// hurry makes a call with a random deadline, up to 50 ms. That it passes is no error.
+// hurry makes a call with a random deadline, up to 50 ms. A passed deadline is not an error.
 func (x *exchanges) hurry(rnd *rand.Rand, set func(time.Time) error, call func() (int, error)) (int, error) {
 	if err := set(time.Now().Add(time.Duration(rnd.IntN(50_000)) * time.Microsecond)); err != nil {
 		return 0, err

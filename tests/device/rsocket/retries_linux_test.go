@@ -10,7 +10,8 @@ import (
 	"github.com/goverbs/goverbs/rsocket"
 )
 
-// TestRetries: the number of retries is finite everywhere: Soft-RoCE takes 7 for no bound.
+// TestRetries: the number of retries is finite on each device. Soft-RoCE retries for ever at
+// 7.
 func TestRetries(t *testing.T) {
 	checkLeaks(t)
 	server := rdmatest.Must(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)

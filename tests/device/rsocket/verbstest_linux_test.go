@@ -2,8 +2,8 @@ package rsocket
 
 import "github.com/goverbs/goverbs/internal/rdmatest"
 
-// These need C programs, or network interfaces that lose packets, which package verbstest doesn't
-// have.
+// These tests need C programs, or network interfaces that lose packets, which package
+// verbstest lacks.
 var (
 	_ = rdmatest.Test(TestCurl, rdmatest.NotVerbstest)
 	_ = rdmatest.Test(TestIperf, rdmatest.NotVerbstest)

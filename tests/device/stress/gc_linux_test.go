@@ -21,7 +21,7 @@ const (
 	slot    = 1024 // bytes per worker in each memory
 )
 
-// TestGarbageCollector has 64 goroutines share one queue pair and one CQ. Meanwhile, the
+// TestGarbageCollector makes 64 goroutines share one queue pair and one CQ. Meanwhile, the
 // garbage collector runs all the time, and each verb is called from a stack that has just
 // moved. A pointer that the collector doesn't see, or a stack address kept across a call,
 // causes wrong bytes, a wrong completion or EFAULT.
@@ -135,7 +135,7 @@ func post(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w int, wr verbs.
 		if !errors.Is(err, verbs.ErrQueueFull) {
 			return err
 		}
-		// Another worker polls, or this one must.
+		// Another worker polls, or this worker must.
 		var wcs [1]verbs.WC
 		if n, err := d.cq.Poll(wcs[:]); err != nil {
 			return err
@@ -203,7 +203,7 @@ func work(ctx context.Context, p *rdmatest.Pair, d *dispatcher, w, i int) error 
 		return err
 	}
 	if rdmatest.KindOf() == rdmatest.SIW {
-		return nil // siw tells neither the peer nor the state
+		return nil // siw reports neither the peer nor the state
 	}
 	if attr.DestQPN != p.B.QP.Num() || attr.State != verbs.QPRTS || attr.AH.DGID != p.Address.DGID || attr.AH.DLID != p.Address.DLID {
 		return fmt.Errorf("the QP's attributes are %+v", attr)

@@ -60,7 +60,7 @@ func victim() {
 	c := rdmatest.Must(verbs.Open(rdmatest.Device))(t)
 	p := rdmatest.PairOn(t, c, s)
 	to := p.B.MR.Remote()
-	if rdmatest.KindOf() != rdmatest.SIW { // which has no memory windows
+	if rdmatest.KindOf() != rdmatest.SIW { // siw has no memory windows
 		mw := rdmatest.Must(p.PD.AllocMW(verbs.MWType1))(t)
 		bind := verbs.MWBindInfo{MR: p.B.MR, Addr: p.B.MR.Addr(), Length: 4096, Access: verbs.AccessRemoteWrite}
 		rdmatest.Check(t, p.B.QP.BindMW(mw, verbs.MWBind{Flags: verbs.SendSignaled, MWBindInfo: bind}))

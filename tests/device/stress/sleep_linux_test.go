@@ -19,7 +19,7 @@ import (
 // packets in the kernel.
 var _ = rdmatest.Test(TestOthersGoOn, rdmatest.OnRXE)
 
-// TestOthersGoOn has 16 verbs sleep in the kernel at the same time, with 1, 2 and 16
+// TestOthersGoOn makes 16 verbs sleep in the kernel at the same time, with 1, 2 and 16
 // processors. Other goroutines and the garbage collector continue meanwhile.
 func TestOthersGoOn(t *testing.T) {
 	// No host has the first address. The second has an arbitrary hardware address in the ARP

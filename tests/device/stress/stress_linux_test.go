@@ -22,8 +22,8 @@ func TestMain(m *testing.M) {
 	rdmatest.Main(m, rdmatest.OnRXE, rdmatest.OnMLX5)
 }
 
-// What runs on soft-iWARP too. The other tests here need a device that can be removed, or
-// messages that wait for a receive.
+// These tests run on soft-iWARP, too. The other tests here need a device that can be removed,
+// or messages that wait for a receive.
 var _ = []struct{}{
 	rdmatest.Test(TestGarbageCollector, rdmatest.AlsoSIW),
 	rdmatest.Test(TestKill, rdmatest.AlsoSIW),
@@ -47,7 +47,7 @@ func TestManyObjects(t *testing.T) {
 	types := []verbs.QPType{verbs.RC, verbs.UC, verbs.UD}
 	if rdmatest.KindOf() == rdmatest.SIW {
 		types = types[:1]
-		mrs = 500 // siw keeps root, too, to RLIMIT_MEMLOCK
+		mrs = 500 // siw applies RLIMIT_MEMLOCK to root, too
 	}
 	round := func() {
 		pd := rdmatest.Must(c.AllocPD())(t)
@@ -110,8 +110,8 @@ func TestManyObjects(t *testing.T) {
 
 var _ = rdmatest.Test(TestManyContexts, rdmatest.LongOn("mlx5"), rdmatest.AlsoSIW)
 
-// TestManyContexts opens the device many times, and has the context's Close close all
-// objects.
+// TestManyContexts opens the device many times, and closes all objects with the Device's
+// Close.
 func TestManyContexts(t *testing.T) {
 	rdmatest.CheckLeaks(t)
 	for range 50 {

@@ -77,7 +77,7 @@ func TestCancelWaits(t *testing.T) {
 	for range 20 {
 		ctx, cancel := context.WithCancel(t.Context())
 		errs := waiters(ctx, t, p)
-		time.Sleep(5 * time.Millisecond) // some wait already, some are about to
+		time.Sleep(5 * time.Millisecond) // some waits have begun, others are about to begin
 		cancel()
 		wantAll(t, errs, context.Canceled)
 	}
@@ -161,8 +161,8 @@ func TestManyWaiters(t *testing.T) {
 	}
 }
 
-// TestConcurrentClose closes objects while others use them. Each call succeeds, or
-// returns an error that says that the object is closed.
+// TestConcurrentClose closes objects while others use them. Each call succeeds, or its error
+// says that the object is closed.
 func TestConcurrentClose(t *testing.T) {
 	times := 10
 	if testing.Short() {

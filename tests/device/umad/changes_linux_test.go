@@ -10,8 +10,8 @@ import (
 	"github.com/goverbs/goverbs/tests/internal/control"
 )
 
-// watch starts ibv asyncwatch on a device, and returns a function that waits for events of this type
-// after those that it has waited for before.
+// watch starts ibv asyncwatch on a device, and returns a function that waits for the next
+// event of a type. Each event is returned once.
 func watch(t *testing.T, device string) (sees func(event string)) {
 	t.Helper()
 	p := rdmatest.Start(t, rdmatest.Program(t, "ibv"), "asyncwatch", "-d", device)
@@ -26,7 +26,7 @@ func watch(t *testing.T, device string) (sees func(event string)) {
 	}
 }
 
-// reached tells which of the adapters one of them can see, by ibv ibnetdiscover.
+// reached returns the adapters that ibv ibnetdiscover finds from one of them.
 func reached(t *testing.T, from string) (all string) {
 	t.Helper()
 	out, ok := outcome(t, rdmatest.Program(t, "ibv"), "ibnetdiscover", "-H", "-C", from)
@@ -44,9 +44,9 @@ func reached(t *testing.T, from string) (all string) {
 
 var _ = rdmatest.Test(TestCablesPulled, rdmatest.Mixed, rdmatest.Long)
 
-// TestCablesPulled: the trunk is pulled, and then an adapter's cable. What is seen at once are the
-// links, and the events of the adapter. OpenSM, which doesn't look for changes by itself, learns of
-// them by the switches' traps, and mends what is plugged in again.
+// TestCablesPulled pulls the trunk, and then an adapter's cable. The links' states change at
+// once, and the adapter's events are delivered. OpenSM, which doesn't poll for changes,
+// learns of them from the switches' traps, and brings up links that are plugged in again.
 func TestCablesPulled(t *testing.T) {
 	manage(t, twoSwitches...)
 	manager := openSM(t, six[0], 9, "sweep_interval 0")
@@ -54,7 +54,7 @@ func TestCablesPulled(t *testing.T) {
 	if got := reached(t, six[0]); got != "012345" {
 		t.Fatalf("at first, %s are reached", got)
 	}
-	// administration waits until OpenSM knows of so many nodes.
+	// administration waits until OpenSM knows n nodes.
 	administration := func(n int) {
 		t.Helper()
 		manager.Until(t, func() bool {
@@ -106,15 +106,16 @@ func TestCablesPulled(t *testing.T) {
 	discovered(t)
 	administration(7)
 	plug(true)
-	sees("PORT_ACTIVE") // OpenSM makes it so
+	sees("PORT_ACTIVE") // OpenSM activates the port
 	administration(8)
 	play(t, pingpong(t, six[0]), pingpong(t, six[4]))
 }
 
 var _ = rdmatest.Test(TestManagerKilled, rdmatest.Mixed, rdmatest.Long)
 
-// TestManagerKilled: of two OpenSMs, at two switches, the one that waits takes over when the other is
-// killed. Ports are told, by events. What was set up remains, and ibv sminfo finds the new one.
+// TestManagerKilled: of two OpenSMs at two switches, the standby takes over when the master
+// is killed. Events notify the ports. The configuration remains, and ibv sminfo finds the new
+// master.
 func TestManagerKilled(t *testing.T) {
 	manage(t, twoSwitches...)
 	master := openSM(t, six[0], 9)
@@ -142,7 +143,7 @@ func TestManagerKilled(t *testing.T) {
 	}
 	sees := watch(t, six[1])
 	master.Kill()
-	sees("LID_CHANGE") // also means: another manager
+	sees("LID_CHANGE") // mlx5 also reports it for another manager
 	sees("CLIENT_REREGISTER")
 	standby.Until(t, func() bool { return everywhere(lids[5]) })
 	again := active(t, standby, slices.Concat(six[5:], six[:5])...)

@@ -9,8 +9,8 @@ import (
 	"github.com/goverbs/goverbs/internal/rdmatest"
 )
 
-// The adapters of a fabric of two switches, with three at each. The guest has more: those have no
-// link.
+// The adapters of a fabric of two switches, with three at each. The guest has further
+// adapters, which have no link.
 var (
 	six         = []string{"mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3", "mlx5_4", "mlx5_5"}
 	twoSwitches = [][]int{{0, 1, 2}, {3, 4, 5}}

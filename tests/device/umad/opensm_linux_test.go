@@ -28,10 +28,11 @@ func guid(t *testing.T, device string) string {
 	return "0x" + strings.ReplaceAll(portFile(t, device, "gids/0"), ":", "")[16:]
 }
 
-// openSM starts Debian's OpenSM on a port, with options beside the usual ones.
+// openSM starts Debian's OpenSM on a port, with further options.
 func openSM(t *testing.T, device string, priority int, options ...string) *rdmatest.Process {
 	t.Helper()
-	// It looks for changes more often than each ten seconds, and asks another so.
+	// Configure OpenSM to poll for changes, and to poll a master, more often than each ten
+	// seconds.
 	dir := t.TempDir()
 	conf := filepath.Join(dir, "conf")
 	text := strings.Join(append([]string{"sminfo_polling_timeout 500", "polling_retry_number 2", "sweep_interval 1", "dump_files_dir " + dir}, options...), "\n")
@@ -39,8 +40,8 @@ func openSM(t *testing.T, device string, priority int, options ...string) *rdmat
 	return rdmatest.Start(t, "opensm", "-F", conf, "-g", guid(t, device), "-p", fmt.Sprint(priority), "-f", filepath.Join(dir, "log"))
 }
 
-// manage leaves all adapters to a subnet manager. The fabric gets a switch for each list of adapters,
-// whose links lead to it.
+// manage leaves the configuration of all adapters to a subnet manager. The fabric gets a
+// switch for each list of adapters, which are linked to it.
 func manage(t *testing.T, switches ...[]int) {
 	t.Helper()
 	load(t)
@@ -57,8 +58,8 @@ func manage(t *testing.T, switches ...[]int) {
 	}
 }
 
-// active waits until a subnet manager on the first adapter has brought up all of these, and returns
-// their LIDs.
+// active waits until a subnet manager on the first adapter has brought up all of these
+// devices' ports, and returns their LIDs.
 func active(t *testing.T, manager *rdmatest.Process, devices ...string) []uint16 {
 	t.Helper()
 	number := func(device, name string) (n uint16) {
@@ -97,7 +98,7 @@ func play(t *testing.T, server, client []string) {
 	}
 }
 
-// playBoth is play between the rig's two adapters.
+// playBoth is like play, between the rig's two adapters.
 func playBoth(t *testing.T) {
 	t.Helper()
 	play(t, pingpong(t, rdmatest.Devices[1]), pingpong(t, rdmatest.Devices[0]))
@@ -111,13 +112,13 @@ func pingpong(t *testing.T, device string) []string {
 // generated is the only line of ibnetdiscover's that differs from run to run.
 var generated = regexp.MustCompile(`(?m)^# Topology file: generated on .*$`)
 
-// discovered compares what infiniband-diags and ibv find out about the subnet, and returns what
-// ibnetdiscover prints.
+// discovered compares the output of infiniband-diags and of ibv about the subnet, and returns
+// that of ibnetdiscover.
 func discovered(t *testing.T) (found string) {
 	t.Helper()
 	for _, line := range []string{"ibnetdiscover", "ibnetdiscover -f", "ibnetdiscover -l", "ibnetdiscover -S", "ibnetdiscover -H", "ibnetdiscover -p", "iblinkinfo", "iblinkinfo -l", "iblinkinfo -d"} {
 		words := append(strings.Fields(line), "-C", rdmatest.Device)
-		// With one request at a time, it finds nodes in one order.
+		// With one request at a time, ibnetdiscover finds nodes in a fixed order.
 		theirs, ok := outcome(t, append(words, "-o", "1")...)
 		ours, ok2 := outcome(t, append([]string{rdmatest.Program(t, "ibv")}, words...)...)
 		if !ok || !ok2 {
@@ -135,8 +136,9 @@ func discovered(t *testing.T) (found string) {
 
 var _ = rdmatest.Test(TestSwitchedSubnet, rdmatest.OnMLX5, rdmatest.Long)
 
-// TestSwitchedSubnet: Debian's OpenSM sets up a switch between two adapters. Programs reach each
-// other through its tables, which smpquery shows, as infiniband-diags' does.
+// TestSwitchedSubnet: Debian's OpenSM sets up a switch between two adapters. Programs reach
+// each other through its tables, which ibv smpquery prints as infiniband-diags' smpquery
+// does.
 func TestSwitchedSubnet(t *testing.T) {
 	manage(t, []int{0, 1})
 	manager := openSM(t, rdmatest.Devices[0], 9)
@@ -170,8 +172,8 @@ func TestSwitchedSubnet(t *testing.T) {
 	same(t, fmt.Sprintf("ibaddr %d", lids[1]))
 	playBoth(t)
 
-	// A cable that is pulled is seen at the switch, and told by it. When it is plugged in again, the
-	// subnet manager brings the port up.
+	// The switch detects a pulled cable, and reports it by a trap. When it is plugged in
+	// again, the subnet manager brings the port up.
 	rdmatest.Check(t, control.Request{Do: "port", HCA: 1}.Ask())
 	t.Cleanup(func() { rdmatest.Check(t, control.Request{Do: "port", HCA: 1, Up: true}.Ask()) })
 	if got := same(t, "smpquery portinfo "+m[1]+" 2"); !strings.Contains(got, "LinkState:.......................Down\n") {
@@ -185,8 +187,9 @@ func TestSwitchedSubnet(t *testing.T) {
 
 var _ = rdmatest.Test(TestOpenSM, rdmatest.OnMLX5, rdmatest.Long)
 
-// TestOpenSM: Debian's OpenSM brings up a subnet of two ports. It gives them LIDs, by which programs
-// of C and Go then reach them, and sminfo finds it. When it is killed, another takes over.
+// TestOpenSM: Debian's OpenSM brings up a subnet of two ports. OpenSM assigns LIDs, by which
+// programs in C and Go reach the ports, and sminfo finds OpenSM. When it is killed, another
+// OpenSM takes over.
 func TestOpenSM(t *testing.T) {
 	manage(t)
 	ibv := rdmatest.Program(t, "ibv")
@@ -231,7 +234,7 @@ func TestOpenSM(t *testing.T) {
 	}
 	playBoth(t)
 	since("used")
-	// Another subnet manager waits, and takes over.
+	// A standby subnet manager takes over.
 	standby := openSM(t, rdmatest.Devices[1], 3)
 	standby.Until(t, func() bool {
 		m := sm(ibv, "sminfo", fmt.Sprint(lids[1]))

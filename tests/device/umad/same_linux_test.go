@@ -1,5 +1,5 @@
 // Package umad tests package umad and the commands of ibv that use it, on an InfiniBand subnet of
-// two ports. It compares what they print with what infiniband-diags' programs print.
+// two ports. It compares their output with that of infiniband-diags' programs.
 package umad
 
 import (
@@ -33,7 +33,7 @@ func load(t *testing.T) (own, other string) {
 	return lid(rdmatest.Devices[0]), lid(rdmatest.Devices[1])
 }
 
-// outcome runs a program and returns what it prints, and whether it succeeded.
+// outcome runs a program and returns its output, and whether it succeeded.
 func outcome(t *testing.T, command ...string) (stdout string, ok bool) {
 	t.Helper()
 	c := exec.Command(command[0], command[1:]...)
@@ -52,8 +52,8 @@ func outcome(t *testing.T, command ...string) (stdout string, ok bool) {
 // newer are fields that infiniband-diags 44 doesn't print.
 var newer = regexp.MustCompile(`(?m)^\t*LinkSpeedExt(Active|Supported|Enabled)2:.*\n`)
 
-// same runs a program of infiniband-diags and ibv with the same arguments, which must print the
-// same, and returns that.
+// same runs a program of infiniband-diags and ibv with the same arguments. Their output must
+// be the same, and same returns it.
 func same(t *testing.T, line string) string {
 	t.Helper()
 	words := strings.Fields(line)
@@ -89,8 +89,8 @@ func TestIbaddr(t *testing.T) {
 
 var _ = rdmatest.Test(TestSmpquery, rdmatest.Long)
 
-// TestSmpquery: smpquery prints the same attributes, by LID and by route, of this node and of the one
-// at the other end of the link, and is refused the same.
+// TestSmpquery: both smpquery programs print the same attributes, by LID and by route, of
+// this node and of the node at the other end of the link, and the same refusals.
 func TestSmpquery(t *testing.T) {
 	own, other := load(t)
 	file := "/sys/class/infiniband/" + rdmatest.Devices[1] + "/node_desc"
@@ -124,8 +124,9 @@ var value = regexp.MustCompile(`(?m)^((?:Port|LinkDowned|VL15)\w+:\.+)(\d+)$`)
 
 var _ = rdmatest.Test(TestPerfquery, rdmatest.Long)
 
-// TestPerfquery: perfquery prints the same counters. Those that its own MADs move are not less than
-// what infiniband-diags has printed before, and not more than what it prints afterwards.
+// TestPerfquery: both perfquery programs print the same counters. The counters that
+// perfquery's own MADs increment are not less than infiniband-diags has printed before, and
+// not more than it prints afterwards.
 func TestPerfquery(t *testing.T) {
 	_, other := load(t)
 	ibv := rdmatest.Program(t, "ibv")
@@ -163,7 +164,7 @@ func TestPerfquery(t *testing.T) {
 			}
 		}
 	}
-	// Resetting, by either, is seen by the other.
+	// A reset by either program affects the other's output.
 	sent := regexp.MustCompile(`PortXmitPkts:\.+(\d+)`)
 	count := func(command ...string) int {
 		t.Helper()
@@ -174,7 +175,7 @@ func TestPerfquery(t *testing.T) {
 		}
 		return rdmatest.Must(strconv.Atoi(m[1]))(t)
 	}
-	few := 8 // answers to what one perfquery asks
+	few := 8 // answers to the requests of one perfquery
 	for range few {
 		count("perfquery")
 	}

@@ -17,8 +17,9 @@ import (
 
 var _ = rdmatest.Test(TestAdministration, rdmatest.OnMLX5, rdmatest.Long)
 
-// TestAdministration: package sa and saquery ask Debian's OpenSM about a switch between two
-// adapters. saquery prints what infiniband-diags' does. Ports join a multicast group and leave it.
+// TestAdministration: package sa and saquery query Debian's OpenSM about a switch between two
+// adapters. ibv saquery prints the same as infiniband-diags' saquery. Ports join a multicast
+// group and leave it.
 func TestAdministration(t *testing.T) {
 	manage(t, []int{0, 1})
 	names := [2]string{"first-node", "second-node"}
@@ -38,10 +39,11 @@ func TestAdministration(t *testing.T) {
 		clients[i] = rdmatest.Must(sa.NewClient(p, sa.Options{}))(t)
 		gids[i] = netip.MustParseAddr(portFile(t, device, "gids/0"))
 	}
-	// The answer is longer than a MAD. It comes from the own port, and through the switch.
+	// The answer is longer than a MAD. The first client is on OpenSM's own port, the second
+	// is behind the switch.
 	nodes := rdmatest.Must(clients[0].Nodes(t.Context(), sa.NodeRecord{}, 0))(t)
 	if again := rdmatest.Must(clients[1].Nodes(t.Context(), sa.NodeRecord{}, 0))(t); !reflect.DeepEqual(nodes, again) {
-		t.Errorf("one port is told of %+v, the other of %+v", nodes, again)
+		t.Errorf("one port gets %+v, the other %+v", nodes, again)
 	}
 	switches, ends := 0, [2]int{}
 	for _, n := range nodes {

@@ -22,12 +22,12 @@ func makers(t *testing.T, c, ibv string) map[string][]string {
 	return map[string][]string{"C": {c}, "Go": append([]string{rdmatest.Program(t, "ibv")}, strings.Fields(ibv)...)}
 }
 
-// pairings are who serves and who asks.
+// pairings are the makers of the server and the client.
 var pairings = [][2]string{{"C", "C"}, {"C", "Go"}, {"Go", "C"}, {"Go", "Go"}}
 
 var _ = rdmatest.Test(TestSwitchedPingpong, rdmatest.Mixed, rdmatest.Long)
 
-// TestSwitchedPingpong: ping-pongs of C and of Go go through both switches, by LID.
+// TestSwitchedPingpong runs ping-pongs in C and in Go through both switches, by LID.
 func TestSwitchedPingpong(t *testing.T) {
 	manage(t, twoSwitches...)
 	active(t, openSM(t, six[0], 9), six...)
@@ -42,8 +42,9 @@ func TestSwitchedPingpong(t *testing.T) {
 
 var _ = rdmatest.Test(TestSwitchedMulticast, rdmatest.Mixed, rdmatest.Long)
 
-// TestSwitchedMulticast: ports at both switches join a group through OpenSM's administration, and get
-// what is sent to it. A port whose adapter would accept it, but which hasn't joined, doesn't.
+// TestSwitchedMulticast: ports at both switches join a group through OpenSM's subnet
+// administration, and receive the group's messages. A port that hasn't joined doesn't receive
+// them, although its adapter would accept them.
 func TestSwitchedMulticast(t *testing.T) {
 	manage(t, twoSwitches...)
 	lids := active(t, openSM(t, six[0], 9), six...)
@@ -83,7 +84,7 @@ func TestSwitchedMulticast(t *testing.T) {
 	ah := rdmatest.Must(pd.CreateAH(address))(t)
 	data := rdmatest.Pattern(size, 3)
 	copy(ends[sender].MR.Bytes(), data)
-	// OpenSM sets the switches' tables after it has answered, so what is sent first is lost.
+	// OpenSM sets the switches' tables after it has answered, so the first messages are lost.
 	arrives := func(i int) {
 		t.Helper()
 		for deadline := time.Now().Add(rdmatest.Patience); ; time.Sleep(10 * time.Millisecond) {
@@ -118,9 +119,9 @@ func TestSwitchedMulticast(t *testing.T) {
 	arrives(other)
 }
 
-// ipoib gives two adapters' network interfaces addresses, the second one's in a network namespace of
-// its own: else the kernel would keep what goes from one to the other. It returns the command that
-// runs programs there.
+// ipoib gives two adapters' network interfaces addresses. The second interface is in a
+// network namespace of its own: otherwise the kernel would deliver packets between the two by
+// itself. ipoib returns the command that runs programs in that namespace.
 func ipoib(t *testing.T, devices, addresses [2]string) (there []string) {
 	t.Helper()
 	space := rdmatest.Start(t, "unshare", "-n", "sleep", "infinity")
@@ -152,7 +153,7 @@ func ipoib(t *testing.T, devices, addresses [2]string) (there []string) {
 var _ = rdmatest.Test(TestSwitchedCM, rdmatest.Mixed, rdmatest.Long)
 
 // TestSwitchedCM: the connection manager resolves IP addresses and paths through OpenSM, and connects
-// programs of C and Go through both switches. They also join a group of IPoIB's.
+// programs of C and Go through both switches. The programs also join a group of IPoIB.
 func TestSwitchedCM(t *testing.T) {
 	manage(t, twoSwitches...)
 	active(t, openSM(t, six[0], 9), six...)
@@ -192,8 +193,8 @@ func TestSwitchedCM(t *testing.T) {
 		if who[0] == "Go" {
 			receiver.Until(t, func() bool { return strings.Contains(receiver.Stdout(), "joined") })
 		}
-		// librdmacm's sender doesn't wait until its messages are sent, and what is sent before the
-		// switches' tables are set, or before its receiver has joined, is lost.
+		// librdmacm's sender doesn't wait until its messages are sent. Messages that are sent
+		// before the switches' tables are set, or before the receiver has joined, are lost.
 		for complete(run(false, groups[who[1]], args(0)+" -s")); !receiver.Ended(); {
 			complete(run(false, groups[who[1]], args(0)+" -s"))
 		}

@@ -196,7 +196,7 @@ func main() {
 			check(cq.Arm(false))
 		case "z":
 			show("sq", sq, wqe, c.MaxSendWR, 0)
-			show("rq", rq, 16, page/16, 8) // all that the driver has mapped
+			show("rq", rq, 16, page/16, 8) // the whole mapping of the driver
 		}
 		printf("bells %d %d %x\n", binary.LittleEndian.Uint32(bells[0x10:]), binary.LittleEndian.Uint32(bells[page+0x20:]), binary.LittleEndian.Uint32(cqBell[0x40:]))
 	}

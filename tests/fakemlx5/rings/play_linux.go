@@ -34,7 +34,7 @@ type Player struct {
 // NewPlayer returns a player for a new QP and CQ.
 func NewPlayer(qp, cq Queue) *Player { return &Player{qp: qp, cq: cq, produced: new(uint32)} }
 
-// Another returns a player for another QP on the same CQ.
+// Another returns a player of another QP on the same CQ.
 func (p *Player) Another(qp Queue) *Player { return &Player{qp: qp, cq: p.cq, produced: p.produced} }
 
 // memory returns n bytes at an address from a driver. The memory is mapped, unknown to the
@@ -49,7 +49,7 @@ func record(addr uint64, i int) uint32 {
 	return bits.ReverseBytes32(atomic.LoadUint32((*uint32)(unsafe.Pointer(&rec[i*4]))))
 }
 
-// doorbell reads the QP's: 0 for receives, 1 for sends.
+// doorbell reads the QP's doorbell record: 0 for receives, 1 for sends.
 func (p *Player) doorbell(i int) uint32 { return record(p.qp.DB, i) }
 
 const (

@@ -11,9 +11,9 @@ import (
 	"unsafe"
 )
 
-// A Tape is a Player that also records what a driver writes: to the program's last queues,
-// to their doorbell records, and to the device's registers. It fills all that memory with
-// a poison at first, and again after each reading.
+// A Tape is a Player that also records a driver's writes to the program's last queues, their
+// doorbell records, and the device's registers. It fills all that memory with a poison at
+// first, and again after each reading.
 type Tape struct {
 	*Player
 	poison byte
@@ -103,7 +103,7 @@ func (t *Tape) Geometry(w io.Writer) {
 	fmt.Fprintf(w, "rings send %x receive %x stride %x cq %x stride %x\n", t.qp.Len, t.qp.RecvLen, t.recv.RecvStride, t.cq.Len, t.cq.Stride)
 }
 
-// Sends prints what was posted to the send queue since the last call.
+// Sends prints the requests posted to the send queue since the last call.
 func (t *Tape) Sends(w io.Writer) {
 	posted := t.doorbell(1)
 	for ; t.dumpedSends != uint16(posted); t.dumpedSends++ {
@@ -114,7 +114,7 @@ func (t *Tape) Sends(w io.Writer) {
 	t.registers(w)
 }
 
-// Recvs prints what was posted to the receive queue since the last call.
+// Recvs prints the receives posted since the last call.
 func (t *Tape) Recvs(w io.Writer) {
 	posted := record(t.recv.DB, 0)
 	for ; t.dumpedRecvs != uint16(posted); t.dumpedRecvs++ {
@@ -125,7 +125,7 @@ func (t *Tape) Recvs(w io.Writer) {
 	t.registers(w)
 }
 
-// registers prints what was written to UARs, and which of them don't belong to the queues.
+// registers prints the writes to UARs, and marks UARs that don't belong to the queues.
 func (t *Tape) registers(w io.Writer) {
 	clean := make([]byte, 8)
 	t.fill(clean)
@@ -206,8 +206,8 @@ func (t *Tape) Raw(e *[64]byte) {
 	atomic.StoreUint32((*uint32)(unsafe.Pointer(&to[60])), binary.NativeEndian.Uint32(e[60:]))
 }
 
-// Watch prints the words of the CQ's doorbell record that something has written, even with what
-// they had before, and what it has written to registers.
+// Watch prints the words of the CQ's doorbell record that run has written, even with their
+// old values, and its writes to registers.
 func (t *Tape) Watch(w io.Writer, run func()) {
 	words := unsafe.Slice((*uint32)(unsafe.Add(nil, t.cq.DB)), 2)
 	clean := binary.NativeEndian.Uint32([]byte{t.poison, t.poison, t.poison, t.poison})

@@ -1,6 +1,6 @@
 // Package control sends requests to the rig's adapters in software, from a guest. rig/connectx/README.md
-// describes the requests to HCAs, and rig/efa/README.md those to EFAs. An adapter refuses a request that
-// has a field which it doesn't know.
+// describes the requests to HCAs, and rig/efa/README.md those to EFAs. An adapter refuses a
+// request with an unknown field.
 package control
 
 import (
@@ -15,7 +15,7 @@ import (
 type Request struct {
 	Do  string // the request's name
 	HCA int    // the number of the HCA
-	Up  bool   // port, trunk
+	Up  bool   // port, trunk, pause
 	// switches: the HCAs at each
 	Switches [][]int
 	// faults: fractions of 1, and nanoseconds
@@ -67,7 +67,7 @@ func (r Request) Get(result any) error {
 	return nil
 }
 
-// Ask is Get for requests without a result.
+// Ask is like Get, for requests without a result.
 func (r Request) Ask() error { return r.Get(nil) }
 
 // Resources returns the numbers of an HCA's objects by kind.

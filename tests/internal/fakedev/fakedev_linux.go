@@ -1,9 +1,11 @@
 // Package fakedev runs a program with a fake RDMA device, whose uverbs calls it passes to a
 // Device instead of the kernel. The program may use stock libibverbs, package verbs, or both.
-// The memory of the device, which a program maps, is that of a file: so it can be looked at.
+// The memory of the device, which a program maps, is that of a file, so that it can be
+// examined.
 //
-// It gets the system calls that concern the device through seccomp's user notification. It
-// needs Linux 5.19, but no privileges. Programs call Starter first, and then Run.
+// The package receives the system calls that concern the device through seccomp's user
+// notification. It needs Linux 5.19, but no privileges. Programs call Starter first, and then
+// Run.
 package fakedev
 
 import (
@@ -24,7 +26,7 @@ type Device interface {
 	// Files are the files in /sys with which programs find the device, by their paths without
 	// "/sys/class/".
 	Files() map[string]string
-	// Ioctl answers one. An error that isn't an errno is logged.
+	// Ioctl answers an ioctl. An error that isn't an errno is logged.
 	Ioctl(c *Call) error
 }
 
@@ -66,7 +68,7 @@ func Run(dev Device, argv []string) (int, error) {
 	return run(root, dev, append([]string{path}, argv...))
 }
 
-// run is Run for a program by its path, which is argv[0], and with the files in root.
+// run is like Run, for a program whose path is argv[0], with the files in root.
 func run(root string, dev Device, argv []string) (int, error) {
 	cmd, listener, err := start(argv)
 	if err != nil {
@@ -106,7 +108,7 @@ type Request struct {
 	attrs uint64 // their address
 }
 
-// Request decodes the command that the call is.
+// Request decodes the call as a command.
 func (c *Call) Request() (*Request, error) {
 	if c.Number != uapi.RDMA_VERBS_IOCTL {
 		return nil, unix.ENOTTY

@@ -2,7 +2,8 @@ package main
 
 import "github.com/goverbs/goverbs/verbs"
 
-// build posts requests as one batch: those for which a SendBuilder has a method by it.
+// build posts requests as one batch. It calls the SendBuilder's method for a request where
+// there is one.
 func build(qp *verbs.QP, wrs []verbs.SendWR) (int, error) {
 	return qp.Sends(func(b *verbs.SendBuilder) error {
 		for i := range wrs {

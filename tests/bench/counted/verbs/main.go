@@ -1,4 +1,4 @@
-// Verbs prints how many nanoseconds each of some verbs takes:
+// Verbs prints how many nanoseconds each of several verbs takes:
 //
 //	verbs DEVICE GID_INDEX
 //
@@ -105,8 +105,8 @@ func complete(cq *verbs.CQ) {
 	}
 }
 
-// data measures sends of one end to the other: a receive that is posted for each if it
-// takes one, the send, and what completes.
+// data measures requests of one end to the other: the post of a receive if the request needs
+// one, the post of the request, and the completions.
 func data(name string, n int, typ verbs.QPType, shared bool, opcode verbs.Opcode, length int) {
 	a, b := create(typ, false), create(typ, shared)
 	connectTo(a.qp, b.qp.Num())
@@ -142,7 +142,7 @@ func data(name string, n int, typ verbs.QPType, shared bool, opcode verbs.Opcode
 // batches is the number of batches of which each measurement is the fastest.
 const batches = 60
 
-// measure prints what f takes: the mean of the fastest of some batches, which neither a
+// measure prints the time of f: the mean of the fastest of several batches, which neither a
 // timer nor the garbage collector has interrupted.
 func measure(name string, n int, f func()) {
 	fastest := math.Inf(1)
@@ -156,7 +156,7 @@ func measure(name string, n int, f func()) {
 	fmt.Printf("%s: %.1f ns\n", name, fastest)
 }
 
-// closed closes what was made.
+// closed closes a new object.
 func closed[T interface{ Close() error }](x T, err error) {
 	check(must(x, err).Close())
 }

@@ -35,7 +35,7 @@ func mapped(at int64) []byte {
 	return must(unix.Mmap(fd, at, shown, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED))
 }
 
-// A queue is a queue pair, and where its sends and receives are.
+// A queue is a queue pair, with the locations of its sends and receives.
 type queue struct {
 	*verbs.QP
 	sq, rq []byte

@@ -1,4 +1,5 @@
-// Package ratios compares counts of instructions, of C and of Go, with ratios that a file holds.
+// Package ratios compares counts of instructions, in C and in Go, with the ratios stored in a
+// file.
 package ratios
 
 import (
@@ -12,10 +13,10 @@ import (
 	"text/tabwriter"
 )
 
-// margin is by how much a ratio may grow.
+// margin is the permitted growth of a ratio.
 const margin = 0.02
 
-// Figures has the least number of instructions that each thing has taken.
+// Figures has the least number of instructions of each operation.
 type Figures map[string]float64
 
 // Add adds a measurement.
@@ -54,7 +55,7 @@ func (c Counts) Table() {
 	w.Flush()
 }
 
-// Print prints the ratios for Read. title says what was counted.
+// Print prints the ratios for Read. title names the counted operations.
 func (c Counts) Print(title string) {
 	fmt.Printf("# Instructions of Go divided by those of C, on %s: run -u writes this file.\n# %s\n", title, versions())
 	for _, what := range c.names() {
@@ -71,10 +72,10 @@ func versions() string {
 	return runtime.Version() + ", Linux " + strings.TrimSpace(string(kernel))
 }
 
-// Ratios has the ratio that each thing had.
+// Ratios has the stored ratio of each operation.
 type Ratios map[string]float64
 
-// Read reads a file that Print wrote. Without a name, there is none.
+// Read reads a file that Print wrote. Without a name, it returns nil.
 func Read(name string) (Ratios, error) {
 	if name == "" {
 		return nil, nil
@@ -96,7 +97,7 @@ func Read(name string) (Ratios, error) {
 	return ratios, nil
 }
 
-// Grown returns what has a ratio that exceeds the held one by more than the margin.
+// Grown returns the operations whose ratio exceeds the stored one by more than the margin.
 func (r Ratios) Grown(c Counts) (all []string) {
 	for _, what := range c.names() {
 		if was, known := r[what]; known && c.ratio(what) > was*(1+margin) {
@@ -106,8 +107,9 @@ func (r Ratios) Grown(c Counts) (all []string) {
 	return all
 }
 
-// Hold reports whether all ratios are held and none has grown. It prints those that have,
-// and those that have shrunk by more than the margin: the file could have them.
+// Hold reports whether all ratios are stored and none has grown. It prints the ratios that
+// have grown, and those that have shrunk by more than the margin, for which the file may be
+// updated.
 func (r Ratios) Hold(c Counts) bool {
 	bad := r.Grown(c)
 	ok := len(bad) == 0

@@ -1,6 +1,6 @@
 // Counted counts the instructions of posting and polling on a fake mlx5 device, in this
-// library and in libmlx5, by stepping through the programs one instruction at a time: the
-// figures don't depend on what else the machine does.
+// library and in libmlx5, by stepping through the programs one instruction at a time. So the
+// figures don't depend on the machine's load.
 //
 //	counted [-held FILE | -update] FAKEMLX5 C GO
 //
@@ -39,11 +39,11 @@ func main() {
 	check(err)
 
 	counts := ratios.New()
-	// The C library's choice of a way to copy memory must not depend on the processor.
+	// The C library's choice of a memcpy must not depend on the processor.
 	cEnv := "GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX2,-AVX_Fast_Unaligned_Load,-ERMS,-FSRM"
 	// Nothing but the measured goroutine runs.
 	goEnv := "GODEBUG=asyncpreemptoff=1"
-	// Now and then, Go's runtime has something to do in a batch: the least of several rounds counts.
+	// Go's runtime occasionally does work in a batch, so the least of several rounds counts.
 	for round := 1; round == 1 || round <= 3 && len(allowed.Grown(counts)) > 0; round++ {
 		check(count(counts.C, "", []string{cEnv}, fake, c, "-count"))
 		check(count(counts.C, ", SingleOwner", []string{cEnv, "MLX5_SINGLE_THREADED=1"}, fake, c, "-count"))

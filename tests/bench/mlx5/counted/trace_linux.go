@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tracer is the tracer (ptrace) of a program and of all that it starts. A thread marks
-// points of a batch by sending itself SIGUSR1: before it prepares the batch, at its beginning
-// and at its end. From the first mark to the last, the process's other threads stand still.
-// They would have the thread do their work too: Go's monitor asks a goroutine that has run
-// for long to yield. It may already have asked, so a program in Go yields after the first mark.
+// A tracer is the tracer (ptrace) of a program and of its children. A thread marks points of
+// a batch by sending itself SIGUSR1: before it prepares the batch, at its beginning and at
+// its end. From the first mark to the last, the process's other threads are stopped.
+// Otherwise they would give the thread work: Go's monitor asks a goroutine that has run for
+// long to yield. It may already have asked, so a program in Go yields after the first mark.
 type tracer struct {
 	frozen map[int]bool
 	steps  []int // of each batch
@@ -24,7 +24,7 @@ type tracer struct {
 // trace runs a command that waits for a line of input before it does anything. It returns
 // the number of instructions of each batch.
 func trace(cmd *exec.Cmd) ([]int, error) {
-	runtime.LockOSThread() // what ptrace needs
+	runtime.LockOSThread() // ptrace needs it
 	defer runtime.UnlockOSThread()
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -51,7 +51,8 @@ func trace(cmd *exec.Cmd) ([]int, error) {
 	return t.steps, err
 }
 
-// reap waits for the end of all traced threads: before that, nobody can wait for the process's.
+// reap waits for the end of all traced threads. Before that, the process's end can't be
+// waited for.
 func reap() {
 	for {
 		if _, err := unix.Wait4(-1, nil, unix.WALL, nil); err != nil && err != unix.EINTR {
@@ -60,7 +61,7 @@ func reap() {
 	}
 }
 
-// seize makes the calling thread the tracer of a process, and of what that starts.
+// seize makes the calling thread the tracer of a process and its children.
 func seize(pid int) error {
 	if err := unix.PtraceSeize(pid); err != nil {
 		return err
@@ -90,7 +91,7 @@ func stop(tid int) error {
 	return nil
 }
 
-// run lets everything run until the first process has ended, and counts batches.
+// run lets all threads run until the first process has ended, and counts batches.
 func (t *tracer) run(first int) (status int, err error) {
 	for {
 		var ws unix.WaitStatus
@@ -125,7 +126,7 @@ func marks(ws unix.WaitStatus) bool {
 	return ws.Stopped() && ws.StopSignal() == unix.SIGUSR1 && ws>>16 == 0
 }
 
-// resume lets a stopped thread go on, with the signal that stopped it, if one did.
+// resume lets a stopped thread continue, with the signal that stopped it, if any.
 func resume(tid int, ws unix.WaitStatus) {
 	signal := 0
 	if ws>>16 == 0 {
@@ -134,7 +135,7 @@ func resume(tid int, ws unix.WaitStatus) {
 	_ = unix.PtraceCont(tid, signal) // it may have been killed
 }
 
-// freeze stops a thread, which stands still already, and all others of its process.
+// freeze stops all other threads of the process of a stopped thread.
 func (t *tracer) freeze(tid int) error {
 	t.frozen[tid] = true
 	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", tid))
@@ -154,8 +155,8 @@ func (t *tracer) freeze(tid int) error {
 	return nil
 }
 
-// batch counts the instructions of a thread until its next mark. It then lets the others go
-// on.
+// batch counts the instructions of a thread until its next mark. It then lets the other
+// threads continue.
 func (t *tracer) batch(tid int) error {
 	for n := 0; ; n++ {
 		if err := unix.PtraceSingleStep(tid); err != nil {

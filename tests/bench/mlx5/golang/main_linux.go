@@ -266,7 +266,7 @@ func measure(name string, each int, before, after func(), run func(calls int)) {
 		start := time.Now()
 		if marks {
 			mark()
-			runtime.Gosched() // the scheduler wants nothing for a while
+			runtime.Gosched() // the scheduler has no work for a while
 			mark()
 		}
 		run(batch / each)
@@ -290,8 +290,8 @@ func measure(name string, each int, before, after func(), run func(calls int)) {
 	fmt.Printf("%s\t%.2f\n", name, ns[batches/2])
 }
 
-// mark marks a point of a batch, for ../counted. Go's scheduler doesn't
-// know of the call: it would give the processor to a thread that stands still.
+// mark marks a point of a batch, for ../counted. Go's scheduler isn't informed of the call:
+// it would give the processor to a stopped thread.
 func mark() {
 	tid, _, _ := unix.RawSyscall(unix.SYS_GETTID, 0, 0, 0)
 	unix.RawSyscall(unix.SYS_TGKILL, uintptr(unix.Getpid()), tid, uintptr(unix.SIGUSR1))

@@ -28,8 +28,8 @@ type member struct {
 	play *rings.Player
 }
 
-// crowds measures posting by many goroutines at once: on their own queue pairs, of which
-// there are more than a process has doorbell registers, and on one that all share.
+// crowds measures posting by many goroutines at once: on their own queue pairs, which are
+// more than a process has doorbell registers, and on one queue pair that all share.
 func (w *world) crowds() {
 	if single {
 		return
@@ -109,9 +109,9 @@ func crowd(name string, members []member, wr verbs.SendWR) {
 	fmt.Printf("%s\t%.2f\n", name, ns[len(ns)/2])
 }
 
-// used returns this thread's processor time. The elapsed time would depend on the
-// scheduler. Go's scheduler isn't told of the call, because a post doesn't tell it either: what it
-// does at the call's end would be counted as posting.
+// used returns this thread's processor time. The elapsed time would depend on the scheduler.
+// Go's scheduler isn't informed of the call, as it isn't of a post: its work at the call's
+// end would be counted as posting.
 func used() int64 {
 	var t unix.Timespec
 	if _, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&t)), 0); errno != 0 {

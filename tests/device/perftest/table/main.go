@@ -1,5 +1,5 @@
 // Table makes the tables of docs/perftest-matrix.md from the logs of TestMatrix, which it reads
-// from its standard input. They may be of several runs, each of a part.
+// from its standard input. The logs may be of several partial runs.
 //
 //	table <LOGS >docs/perftest-matrix.md
 package main
@@ -30,14 +30,14 @@ Each of perftest's tests ran with each transport, with polling and with events (
 |---|---|
 | yes | Go with Go, Go with C and C with Go pass, as C with C does |
 | Go–Go, Go–C, C–Go | only these pass, the server first: perftest's own sides fail with each other |
-| C–Go, Go–Go with ` + "`-e`" + ` and latency | perftest's client posts before the request before is done, and fails by chance, whatever the server |
-| Go–Go over DC, with ` + "`-e`" + ` and latency | perftest does not run: it posts to a full queue, and libmlx5 then overwrites the request before |
-| – | nothing passes, not perftest with itself either |
+| C–Go, Go–Go with ` + "`-e`" + ` and latency | perftest's client posts before the previous request has completed, and fails by chance, whatever the server |
+| Go–Go over DC, with ` + "`-e`" + ` and latency | perftest does not run: it posts to a full queue, and libmlx5 then overwrites the previous request |
+| – | nothing passes, not even perftest with itself |
 | not run | nobody has run it yet with this perftest |
 | two entries | the first is for Debian 12's perftest, the second for Debian 13's |
 `
 
-// A place is where an entry is in the tables.
+// A place is the position of an entry in the tables.
 type place struct{ device, tool, transport, wait, meet string }
 
 var line = regexp.MustCompile(`matrix: (\S+) (\S+) (\S+) (\S+) (\S+) (\S+) =(.*)$`)
@@ -61,7 +61,7 @@ func read(r io.Reader) (map[place]map[string][]string, error) {
 	return all, scanner.Err()
 }
 
-// pairings are what passed, as the tables have it.
+// pairings returns the entry of the pairings that passed.
 func pairings(passed []string) string {
 	if len(passed) == 4 {
 		return "yes"
@@ -76,10 +76,10 @@ func pairings(passed []string) string {
 	return cmp.Or(strings.Join(names, ", "), "–")
 }
 
-// releases are what the two perftests announce.
+// releases are the versions that the two perftests announce.
 var releases = []string{"6.06", "6.24"}
 
-// entry is a place's, with both releases.
+// entry returns the entry of a place, for both releases.
 func entry(versions map[string][]string) string {
 	var all []string
 	for _, v := range releases {
