@@ -104,7 +104,7 @@ func lend(ctx context.Context, c *rdmacm.Conn, blob []byte) error {
 }
 
 // fetch returns the blob of a server, and the number of connections used. It gives up when a
-// connection brings nothing.
+// connection transfers no data.
 func fetch(ctx context.Context, addr string) (blob []byte, connections int, err error) {
 	for {
 		had := len(blob)

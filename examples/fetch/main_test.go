@@ -43,7 +43,7 @@ func TestFetch(t *testing.T) {
 	wantFetched(t, addr, blob, 1)
 }
 
-// A network that loses a tenth of the packets is no failure: RC repeats them.
+// A network that loses a tenth of the packets causes no failure: RC retransmits them.
 func TestLossyNetwork(t *testing.T) {
 	n := verbstest.New(t)
 	n.SetFault(verbstest.Random(1, 0.1, verbstest.Lose()))
@@ -60,7 +60,7 @@ func TestBrokenConnection(t *testing.T) {
 	wantFetched(t, addr, blob, 2)
 }
 
-// A server that can't be reached any more is reported, not retried for ever.
+// The client reports a server that is no longer reachable, instead of retrying for ever.
 func TestGone(t *testing.T) {
 	n := verbstest.New(t)
 	addr, _ := start(t)

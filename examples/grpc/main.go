@@ -5,9 +5,9 @@
 //	grpc -connect 10.0.0.1:50051  is the client; the address is the RDMA device's
 //	grpc                          both sides, in one process
 //
-// Package grpc knows nothing of RDMA: the server gets a net.Listener, and the client a function that makes
-// a net.Conn. The service's messages are protobuf's well-known BytesValue, so there is no generated code.
-// The client prints
+// Package grpc has no code for RDMA: the server gets a net.Listener, and the client a
+// function that makes a net.Conn. The service's messages are protobuf's well-known
+// BytesValue, so there is no generated code. The client prints
 //
 //	Echo: 1048576 bytes came back
 //	Stream: 100 messages came back

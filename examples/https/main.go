@@ -4,8 +4,9 @@
 //	https -connect 10.0.0.1:7443  is the client; the address is the RDMA device's
 //	https                         both sides, in one process
 //
-// Package net/http knows nothing of RDMA: it gets a net.Listener, and a function that makes a net.Conn.
-// The certificate is made anew for each run, and the client doesn't verify it. The client prints
+// Package net/http has no code for RDMA: it gets a net.Listener, and a function that makes a
+// net.Conn. The certificate is made anew for each run, and the client doesn't verify it. The
+// client prints
 //
 //	GET: 200 OK, "hello over RDMA"
 //	POST: 200 OK, 1048576 bytes came back

@@ -93,8 +93,8 @@ func run(addr, port string) error {
 	if _, err := qp.PostSend(verbs.SendWR{Opcode: verbs.OpSend, Inline: []byte("hello from Go\x00\x00\x00")}); err != nil {
 		return err
 	}
-	// Wait until the client has it: then the client ends the connection. Its device may
-	// acknowledge the answer later than the client sees it, so the completion of the send
+	// Wait until the client has the answer: then the client ends the connection. Its device
+	// may acknowledge the answer after the client has seen it, so the completion of the send
 	// would come too late, with an error, or never.
 	e, err := id.Event(ctx)
 	if err != nil {

@@ -1,11 +1,11 @@
 // Share lets a second process use a device that the first one has opened, and read memory that
 // the first one has registered, without opening or registering anything itself. The first process
-// sends the device's file over a Unix socket. That is how a server keeps its memory registered
-// while its workers come and go. Only mlx5 supports it.
+// sends the device's file over a Unix socket. In this way a server keeps its memory
+// registered while its workers come and go. Only mlx5 supports it.
 //
 //	share [-device NAME]
 //
-// It starts itself as the second process, which prints
+// The program starts itself as the second process, which prints
 //
 //	read "registered once" from memory of the first process
 package main
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// Shared is the data that the worker needs, beside the device's file.
+// Shared is the data that the worker needs, in addition to the device's file.
 type Shared struct {
 	PD, MR uint32 // their numbers on the device
 	Data   verbs.Remote

@@ -4,7 +4,7 @@
 //	ud -connect 10.0.0.1:7471  the side that asks
 //	ud                         both sides, in one process
 //
-// The asking side learns the other one's endpoint over TCP, as JSON. The answering side
+// The asking side receives the other side's endpoint over TCP, as JSON. The answering side
 // finds the sender's address in the datagram. The asking side prints
 //
 //	"one" is answered with "ONE"

@@ -10,7 +10,7 @@
 //	rdma        RDMA read, fetch-and-add and compare-and-swap
 //	mw          a memory window
 //	multicast   datagrams to a group, and one completion channel for its two receivers (RoCE)
-//	timestamps  when requests completed, by the device's clock (mlx5)
+//	timestamps  the times of completions, by the device's clock (mlx5)
 //	odp         memory that is not pinned (mlx5; rxe from Linux 7 on)
 //	dmabuf      memory of another driver (mlx5)
 //	xrc         messages to any SRQ over one connection (mlx5)

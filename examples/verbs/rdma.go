@@ -19,7 +19,7 @@ func rdma(e *env) {
 	atomics := must(e.dev.QueryDevice()).AtomicCap != verbs.AtomicNone
 	access := verbs.AccessLocalWrite | verbs.AccessRemoteRead
 	if atomics {
-		access |= verbs.AccessRemoteAtomic // only then may it be asked for
+		access |= verbs.AccessRemoteAtomic // only such devices accept it
 	}
 	a, _ := e.pair(verbs.QPOptions{Type: verbs.RC}, access)
 	peer, result := e.alloc(8, access), e.alloc(8, verbs.AccessLocalWrite)

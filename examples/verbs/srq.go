@@ -7,7 +7,8 @@ import (
 	"github.com/goverbs/goverbs/verbs"
 )
 
-// srq receives on two QPs from one shared receive queue, and learns that it runs low. It prints
+// srq receives on two QPs from one shared receive queue, and gets an event when the queue
+// runs low. It prints
 //
 //	QP 0 received "from QP 0"
 //	QP 1 received "from QP 1"
@@ -22,7 +23,7 @@ func srq(e *env) {
 	for i := range 3 {
 		must(srq.PostRecv(verbs.RecvWR{WRID: uint64(i), SGL: []verbs.SGE{in.SGE(64*i, 64)}}))
 	}
-	check(srq.SetLimit(2)) // when the receives are there
+	check(srq.SetLimit(2)) // after the receives are posted
 	out := e.alloc(64, 0)
 	for i := range 2 {
 		sender, receiver := e.pair(verbs.QPOptions{Type: verbs.RC, SRQ: srq}, 0)
