@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the API's golden files")
 
-// TestAPI: a change of what the packages promise is seen, in api/PACKAGE.txt. After a change
-// that is meant, run: go test ./docs -run TestAPI -update
+// TestAPI compares the packages' API with api/PACKAGE.txt, so that no change goes unnoticed.
+// After an intended change, run: go test ./docs -run TestAPI -update
 func TestAPI(t *testing.T) {
 	for _, dir := range public {
 		cmd := exec.Command("go", "doc", "-all", "./"+dir)
@@ -41,7 +41,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// withoutProse returns the declarations of what go doc prints, without comments.
+// withoutProse returns the declarations in the output of go doc, without comments.
 func withoutProse(doc string) string {
 	var b strings.Builder
 	started := false

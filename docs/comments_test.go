@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestComments: each exported name of the packages for programs has a comment. That of a group
-// of constants or variables is enough for each of them.
+// TestComments: each exported name of the packages for programs has a comment. The comment of
+// a group of constants or variables is enough for each of them.
 func TestComments(t *testing.T) {
 	names := 0
 	for _, dir := range public {

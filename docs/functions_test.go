@@ -24,8 +24,8 @@ const module = "github.com/goverbs/goverbs/"
 // A row is a row of the tables of functions.md.
 type row struct {
 	line      int
-	functions []string // of C
-	names     []string // of Go, in any of its columns
+	functions []string // C's names
+	names     []string // Go's names, in any of the columns
 	answer    string   // the second column without names, if it has none: "no"
 	reason    string
 }
@@ -180,8 +180,8 @@ func exists(packages source, name string) error {
 	return nil
 }
 
-// A source imports packages of the module from their sources, without the functions' bodies. Of
-// all other packages it imports nothing but the path.
+// A source imports packages of the module from their sources, without the functions' bodies.
+// Of all other packages, it imports only the path.
 type source map[string]*types.Package
 
 func (s source) Import(name string) (*types.Package, error) {
@@ -207,7 +207,7 @@ func (s source) Import(name string) (*types.Package, error) {
 		}
 		files = append(files, f)
 	}
-	// What other packages declare is unknown: these errors are of no interest.
+	// The declarations of other packages are unknown, so errors about them are ignored.
 	c := types.Config{IgnoreFuncBodies: true, Importer: s, Error: func(error) {}}
 	s[name], _ = c.Check(name, set, files, nil)
 	return s[name], nil

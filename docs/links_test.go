@@ -13,11 +13,12 @@ var (
 	link    = regexp.MustCompile(`\]\(([^)]*)\)`)
 	fenced  = regexp.MustCompile("(?ms)^```.*?^```")
 	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	// What may be a path in the repository, in backquotes: it is one if it begins with a folder of it.
+	// repoPath matches text in backquotes that may be a path in the repository. It is a path
+	// if it begins with a folder of the repository.
 	repoPath = regexp.MustCompile("`(\\w+)(/[\\w./-]+)`")
 )
 
-// TestLinks: the places in the repository that the pages name exist.
+// TestLinks: the files, folders and anchors that the pages name exist.
 func TestLinks(t *testing.T) {
 	var pages []string
 	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, d fs.DirEntry, err error) error {

@@ -14,26 +14,29 @@ import (
 
 // public lists the packages for programs, which keep the promise of compatibility. All tests of
 // this folder check them.
-var public = []string{"efadv", "ib", "mlx5dv", "monitor", "rdmacm", "rdmanl", "rsocket", "sa", "umad", "verbs", "verbstest", "xfer"}
+var public = []string{"efadv", "ib", "mlx5ctx", "mlx5dv", "monitor", "rdmacm", "rdmanl", "rsocket", "s3rdma", "sa", "umad", "valkeyrdma", "verbs", "verbstest", "xfer"}
 
-// imports says which folders of the module a package of the library may import, apart from its own
-// folder. What it reaches through internal packages counts as imported.
+// imports has the folders of the module that a package of the library may import, apart from
+// its own folder. Packages that it reaches through internal packages count as imported.
 var imports = map[string]string{
-	"uapi":      "",
-	"ib":        "uapi",
-	"ioctl":     "uapi",
-	"provider":  "ioctl uapi",
-	"rdmanl":    "ib uapi",
-	"umad":      "ib uapi",
-	"sa":        "ib uapi umad",
-	"monitor":   "ib rdmanl uapi umad",
-	"verbs":     "ib ioctl provider rdmanl uapi",
-	"mlx5dv":    "ib ioctl provider rdmanl uapi verbs",
-	"efadv":     "ib ioctl provider rdmanl uapi verbs",
-	"verbstest": "ib ioctl uapi verbs",
-	"rdmacm":    "ib uapi verbs",
-	"rsocket":   "ib rdmacm verbs",
-	"xfer":      "ib rdmacm rsocket verbs",
+	"uapi":       "",
+	"ib":         "uapi",
+	"ioctl":      "uapi",
+	"provider":   "ioctl uapi",
+	"rdmanl":     "ib uapi",
+	"umad":       "ib uapi",
+	"sa":         "ib uapi umad",
+	"monitor":    "ib rdmanl uapi umad",
+	"verbs":      "ib ioctl provider rdmanl uapi",
+	"mlx5dv":     "ib ioctl provider rdmanl uapi verbs",
+	"efadv":      "ib ioctl provider rdmanl uapi verbs",
+	"verbstest":  "ib ioctl uapi verbs",
+	"rdmacm":     "ib uapi verbs",
+	"rsocket":    "ib rdmacm verbs",
+	"valkeyrdma": "ib rdmacm verbs",
+	"xfer":       "ib rdmacm rsocket verbs",
+	"mlx5ctx":    "ib uapi",
+	"s3rdma":     "ib verbs",
 
 	"cmd/ibvtrace": "ib ioctl rdmanl uapi",
 }
@@ -44,7 +47,7 @@ type graph map[string]*node
 type node struct {
 	command bool
 	imports []string // without those of the tests
-	tests   []string // what the tests import
+	tests   []string // imports of the tests
 }
 
 // packages reads the imports of all files, whatever their build constraints.
@@ -102,7 +105,7 @@ func folderOf(path string) string {
 	return ""
 }
 
-// reach adds what the package imports, also through internal packages.
+// reach adds the packages that the package imports, even through internal packages.
 func (g graph) reach(path string, reached map[string]bool) {
 	n := g[path]
 	if n == nil {
@@ -179,7 +182,7 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestPublic: a package that other modules can import is either public, or one of those for
+// TestPublic: a package that other modules can import is either public, or a package for
 // drivers. Public packages have a rule for their imports.
 func TestPublic(t *testing.T) {
 	for path, n := range packages(t) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestScenarios: every test of rdma-core is in scenarios.md, once, and each of ours that stands
-// beside it exists.
+// TestScenarios: every test of rdma-core is in scenarios.md, once, and each of our tests that
+// is listed beside it exists.
 func TestScenarios(t *testing.T) {
 	missing := make(map[string]map[string]bool) // by module
 	for _, line := range lines(t, "c-tests.txt") {
