@@ -19,16 +19,21 @@ type race struct {
 	why     string
 }
 
-var races = []race{{
-	program: "rping",
-	role:    "-c",
-	status:  255,
-	work:    "ping data: ",
-	count:   "-C",
-	says:    "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n",
-	why: "up to rdma-core 60 the main thread closes the event channel while another thread, which has handled the last event, " +
-		"is about to wait for the next: that thread finds the descriptor closed and calls exit(-1)",
-}}
+const rpingCloses = "up to rdma-core 60 the main thread closes the event channel while another thread, which has handled the last event, " +
+	"is about to wait for the next: that thread finds the descriptor closed and calls exit(-1)"
+
+var races = []race{
+	{
+		program: "rping", role: "-c", status: 255, work: "ping data: ", count: "-C",
+		says: "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n",
+		why:  rpingCloses,
+	},
+	{
+		program: "rping", role: "-s", status: 255, work: "server ping data: ", count: "-C",
+		says: "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\nrdma_get_cm_event: Bad file descriptor\n",
+		why:  rpingCloses,
+	},
+}
 
 // ownRace reports whether a program failed by its own race, and explains the race. The output
 // must show that all work was done, for which rping needs -v, and must contain nothing else but

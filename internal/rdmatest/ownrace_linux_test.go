@@ -10,6 +10,9 @@ func TestRpingsOwnRace(t *testing.T) {
 	const race = "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n"
 	pings := func(n int) string { return strings.Repeat("ping data: rdma-ping-0: ABC\n", n) }
 	client := strings.Fields("rping -c -v -a 192.168.77.1 -C 3")
+	const serverRace = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\nrdma_get_cm_event: Bad file descriptor\n"
+	served := strings.Repeat("server ping data: rdma-ping-0: ABC\n", 3)
+	server := strings.Fields("rping -s -v -a 192.168.77.1 -C 3")
 	for _, test := range []struct {
 		name    string
 		command []string
@@ -31,7 +34,10 @@ func TestRpingsOwnRace(t *testing.T) {
 		{"another message", client, 255, pings(3) + "cq completion failed status 12\n" + race, false},
 		{"killed", client, -1, pings(3) + race, false},
 		{"another status", client, 1, pings(3) + race, false},
-		{"a server", strings.Fields("rping -s -v -C 3"), 255, pings(3) + race, false},
+		{"the server's race", server, 255, served + serverRace, true},
+		{"the server's race, without all pings", server, 255, serverRace, false},
+		{"the client's race in the server", server, 255, pings(3) + race, false},
+		{"the server's race in the client", client, 255, served + serverRace, false},
 		{"another program", strings.Fields("ibv rping2 -c -v -C 3"), 255, pings(3) + race, false},
 	} {
 		if why, is := ownRace(test.command, test.status, test.output); is != test.want || is != (why != "") {

@@ -56,8 +56,8 @@ func connections() []connection {
 	const group = "239.7.7.1"
 	words := strings.Fields
 	return []connection{
-		{"rping", words("-s -a SERVER -C 100 -V"), words("-c -v -a SERVER -I CLIENT -C 100 -V"), listening},
-		{"rping", words("-s -a SERVER -C 20 -V -S 65535"), words("-c -v -a SERVER -I CLIENT -C 20 -V -S 65535"), listening},
+		{"rping", words("-s -v -a SERVER -C 100 -V"), words("-c -v -a SERVER -I CLIENT -C 100 -V"), listening},
+		{"rping", words("-s -v -a SERVER -C 20 -V -S 65535"), words("-c -v -a SERVER -I CLIENT -C 20 -V -S 65535"), listening},
 		{"ucmatose", words("-b SERVER -c 10 -C 10"), words("-s SERVER -b CLIENT -c 10 -C 10"), listening},
 		{"udaddy", words("-b SERVER -c 5 -C 10"), words("-s SERVER -b CLIENT -c 5 -C 10"), listening},
 		{"mckey", words("-b SERVER -C 10 -m " + group), words("-b CLIENT -C 10 -s -m " + group), joined},

@@ -11,6 +11,8 @@ import (
 func TestRPingRace(t *testing.T) {
 	const race = "client DISCONNECT EVENT...\nrdma_get_cm_event: Bad file descriptor\n"
 	pings := strings.Repeat("ping data: rdma-ping-0: ABC\n", 3)
+	const serverRace = "server DISCONNECT EVENT...\nwait for RDMA_READ_ADV state 10\nrdma_get_cm_event: Bad file descriptor\n"
+	served := strings.Repeat("server ping data: rdma-ping-0: ABC\n", 3)
 	for _, test := range []struct {
 		name, command string
 		status        int
@@ -26,7 +28,9 @@ func TestRPingRace(t *testing.T) {
 		{"before the disconnect", "rping -c -v -C 3", 255, pings + "rdma_get_cm_event: Bad file descriptor\n", false},
 		{"another message", "rping -c -v -C 3", 255, pings + "cq completion failed status 12\n" + race, false},
 		{"killed", "rping -c -v -C 3", -1, pings + race, false},
-		{"a server", "rping -s -v -C 3", 255, pings + race, false},
+		{"the server's race", "rping -s -v -C 3", 255, served + serverRace, true},
+		{"the server's race, without all pings", "rping -s -v -C 4", 255, served + serverRace, false},
+		{"the client's race in the server", "rping -s -v -C 3", 255, pings + race, false},
 		{"another program", "ucmatose -c -C 3", 255, pings + race, false},
 	} {
 		if got := rpingRace(strings.Fields(test.command), test.status, test.output); got != test.want {

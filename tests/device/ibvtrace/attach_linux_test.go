@@ -123,7 +123,7 @@ var _ = rdmatest.Test(TestAttachThreads, rdmatest.OnRXE)
 func TestAttachThreads(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "trace")
-	server := rdmatest.Start(t, "rping", "-s", "-a", address, "-C", "3")
+	server := rdmatest.Start(t, "rping", "-s", "-v", "-a", address, "-C", "3")
 	server.Until(t, rpingListens(t))
 	tracer := rdmatest.Start(t, rdmatest.Program(t, "ibvtrace"), "--how=ptrace", "--json", "-o", file, "-p", strconv.Itoa(server.PID()))
 	grown(t, file, tracer, 100)

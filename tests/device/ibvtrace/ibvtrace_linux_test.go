@@ -76,8 +76,8 @@ func fabric() pair {
 
 // rping returns a pair of rdma-core's rping.
 func rping(t *testing.T) pair {
-	c := []string{"rping", "-a", address, "-C", "3"}
-	return pair{append(slices.Clone(c), "-s"), append(slices.Clone(c), "-c", "-v"), rpingListens(t)}
+	c := []string{"rping", "-v", "-a", address, "-C", "3"} // -v shows that all pings were answered
+	return pair{append(slices.Clone(c), "-s"), append(slices.Clone(c), "-c"), rpingListens(t)}
 }
 
 // rpingListens reports whether rping's server listens.

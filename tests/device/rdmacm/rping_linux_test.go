@@ -65,10 +65,10 @@ func TestRping(t *testing.T) {
 func playRping(t *testing.T, serverMaker, clientMaker string, size, count int, both string) {
 	t.Helper()
 	lastPort++
-	args := append(strings.Fields(both), "-a", host, "-p", fmt.Sprint(lastPort), "-v")
+	args := append(strings.Fields(both), "-a", host, "-p", fmt.Sprint(lastPort), "-v", "-C", fmt.Sprint(count))
 	server := rping(t, serverMaker, append(args, "-s", "-S", fmt.Sprint(max(size, 64)))...)
 	listens(t, server, rdmacm.PortSpaceTCP, lastPort)
-	client := rping(t, clientMaker, append(args, "-c", "-V", "-S", fmt.Sprint(size), "-C", fmt.Sprint(count))...)
+	client := rping(t, clientMaker, append(args, "-c", "-V", "-S", fmt.Sprint(size))...)
 	got := pings(client.Succeeds(t), "ping data: ")
 	seen := pings(server.Succeeds(t), "server ping data: ")
 	if len(got) != count || len(seen) != count {

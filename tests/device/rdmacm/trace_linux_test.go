@@ -34,7 +34,7 @@ func TestTracedAsC(t *testing.T) {
 			prefix := []string{rdmatest.Program(t, "ibvtrace"), "--how=ptrace", "--json", "-o", file, "-e", "trace=cm,event", "--"}
 			return rdmatest.Start(t, slices.Concat(prefix, command, args, []string{"-a", host, "-p", fmt.Sprint(lastPort)})...)
 		}
-		server := traced("server", "-s")
+		server := traced("server", "-s", "-v", "-C", "3")
 		listens(t, server, rdmacm.PortSpaceTCP, lastPort)
 		traced("client", "-c", "-v", "-C", "3").Succeeds(t) // -v shows that all pings were answered
 		server.Succeeds(t)
