@@ -103,10 +103,9 @@ func Reporter() func(format string, args ...any) {
 				text = strings.Replace(text, "; "+ib.Hint(err), "\n  "+strings.Join(wrap(ib.Hint(err), width-2), "\n  "), 1)
 			}
 		}
-		if live.TryLock() { // or a write to stdout may wait for ever
-			defer live.Unlock()
-			quiet()
-		}
+		live.Lock()
+		defer live.Unlock()
+		quiet()
 		fmt.Fprintf(stderr, "%s %s\n", name, text)
 	}
 }
