@@ -128,10 +128,10 @@ func TestWireHostile(t *testing.T) {
 			t.Errorf("%.20q: %v, want %q", test.sent, err, test.want)
 		}
 	}
-	c, s := link(t)
+	fast, s := link(t)
 	go func() {
 		for b := make([]byte, 1<<16); ; {
-			if _, err := c.Write(b); err != nil {
+			if _, err := fast.Write(b); err != nil {
 				return
 			}
 		}
@@ -143,10 +143,10 @@ func TestWireHostile(t *testing.T) {
 	if err := NewWire(s, 1000).Hear(new(note), time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("silence: %v", err)
 	}
-	c, s = link(t)
+	slow, s := link(t)
 	go func() { // sending a byte now and then doesn't extend the time
 		for {
-			if _, err := c.Write([]byte{' '}); err != nil {
+			if _, err := slow.Write([]byte{' '}); err != nil {
 				return
 			}
 			time.Sleep(time.Millisecond)
