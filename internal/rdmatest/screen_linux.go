@@ -52,18 +52,25 @@ func Shows(t *testing.T, width, height int, show func()) *Screen {
 	return OnScreen(t, width, height, program)
 }
 
-// OnScreen starts a program on a terminal of a size.
+// OnScreen starts a program on a terminal of a size. What the program leaves in the folder for temporary
+// files is removed.
 func OnScreen(t testing.TB, width, height int, program *exec.Cmd) *Screen {
 	t.Helper()
 	s := &Screen{t: t, program: program}
 	if program.Env == nil {
 		program.Env = os.Environ()
 	}
-	program.Env = append(program.Env, "TERM=xterm", "NO_COLOR=")
+	program.Env = append(program.Env, "TERM=xterm", "NO_COLOR=", "TMPDIR="+t.TempDir())
 	s.master, s.slave = Terminal(t, program)
 	s.in = bufio.NewReader(s.master)
 	s.Resize(width, height)
 	Check(t, program.Start())
+	t.Cleanup(func() {
+		if program.ProcessState == nil {
+			Check(t, program.Process.Kill())
+			_ = program.Wait() // it was killed
+		}
+	})
 	return s
 }
 
