@@ -24,6 +24,8 @@ type Memory struct {
 
 	mrs []*verbs.MR // by rail; nil on a rail that was lost before
 
+	closing sync.Mutex // held by Close
+
 	mu     sync.Mutex
 	grants map[*Grant]bool
 	uses   int // parts of batches that are not over
@@ -186,6 +188,8 @@ func (m *Memory) deregister() error {
 // Close revokes the memory's grants and deregisters it. It returns an error that matches
 // verbs.ErrBusy while a batch uses the memory, and may then be called again.
 func (m *Memory) Close() error {
+	m.closing.Lock()
+	defer m.closing.Unlock()
 	m.mu.Lock()
 	if m.uses > 0 {
 		m.mu.Unlock()

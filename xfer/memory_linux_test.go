@@ -5,6 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -108,4 +110,27 @@ func TestRegisterDmabufRefused(t *testing.T) {
 	if after := len(rdmatest.Must(os.ReadDir("/proc/self/fd"))(t)); after != before {
 		t.Errorf("%d files, and %d before", after, before)
 	}
+}
+
+// Memory that is being closed is not given back to the program by another Close before all devices have forgotten it.
+func TestCloseMemoryTwice(t *testing.T) {
+	m := twoEngines(t, 2, quick)
+	mem := rdmatest.Must(m.a.Alloc(8192))(t)
+	var commands atomic.Int32
+	other := make(chan error, 1)
+	m.net.SetRefusal(func(command string) syscall.Errno {
+		if command != "dereg_mr" || commands.Add(1) != 1 {
+			return 0
+		}
+		go func() { other <- mem.Close() }()
+		for range 10_000 { // the other one has time to go too far
+			runtime.Gosched()
+		}
+		if len(other) > 0 || commands.Load() > 1 {
+			t.Errorf("%d of 2 regions are being deregistered, %d calls of Close have returned", commands.Load(), len(other))
+		}
+		return 0
+	})
+	rdmatest.Check(t, mem.Close())
+	rdmatest.Check(t, <-other)
 }
