@@ -219,7 +219,7 @@ func (e *Engine) Close() error {
 	e.mu.Unlock()
 	var errs []error
 	for _, m := range memories {
-		errs = append(errs, m.Close())
+		errs = append(errs, m.close()) // batches that are being started will fail
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err

@@ -24,7 +24,7 @@ type Memory struct {
 
 	mrs []*verbs.MR // by rail; nil on a rail that was lost before
 
-	closing sync.Mutex // held by Close
+	closing sync.Mutex // held by close
 
 	mu     sync.Mutex
 	grants map[*Grant]bool
@@ -188,13 +188,21 @@ func (m *Memory) deregister() error {
 // Close revokes the memory's grants and deregisters it. It returns an error that matches
 // verbs.ErrBusy while a batch uses the memory, and may then be called again.
 func (m *Memory) Close() error {
-	m.closing.Lock()
-	defer m.closing.Unlock()
 	m.mu.Lock()
 	if m.uses > 0 {
 		m.mu.Unlock()
 		return fmt.Errorf("xfer: close memory: %w by %d parts of batches", verbs.ErrBusy, m.uses)
 	}
+	m.closed = true
+	m.mu.Unlock()
+	return m.close()
+}
+
+// close is Close. No device uses the memory for a batch.
+func (m *Memory) close() error {
+	m.closing.Lock()
+	defer m.closing.Unlock()
+	m.mu.Lock()
 	m.closed = true
 	grants := keys(m.grants)
 	m.mu.Unlock()

@@ -134,3 +134,29 @@ func TestCloseMemoryTwice(t *testing.T) {
 	rdmatest.Check(t, mem.Close())
 	rdmatest.Check(t, <-other)
 }
+
+// A batch that is being started, though its peer is gone, doesn't keep an engine from being closed.
+func TestCloseWhileStarting(t *testing.T) {
+	starting, goOn := make(chan bool), make(chan bool)
+	o := quick
+	o.Trace = func(x xfer.Trace) {
+		if x.Kind == xfer.TraceStart {
+			close(starting)
+			<-goOn
+		}
+	}
+	m := twoEngines(t, 1, o)
+	var b xfer.Batch
+	b.Read(memory(t, m.a, 1000, 1).All(), grant(t, memory(t, m.b, 1000, 2).All(), xfer.Read).Remote())
+	rdmatest.Check(t, m.peer.Close())
+	started := make(chan error)
+	go func() { started <- m.peer.Start(&b) }()
+	<-starting
+	err := m.a.Close()
+	close(goOn)
+	rdmatest.Check(t, err)
+	rdmatest.Check(t, <-started)
+	if err := b.Wait(patient(t)); !errors.Is(err, xfer.ErrPeerLost) {
+		t.Errorf("the batch: %v", err)
+	}
+}
