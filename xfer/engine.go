@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -98,17 +99,17 @@ func (e *Engine) openRails() error {
 	if err != nil {
 		return fmt.Errorf("xfer: list devices: %w", err)
 	}
-	found := make(map[string]bool)
+	found, ports := make(map[string]bool), make(map[string]int)
 	for _, info := range infos {
 		if len(e.o.Devices) > 0 && !slices.ContainsFunc(e.o.Devices, func(s string) bool { return s == info.Name() || strings.HasPrefix(s, info.Name()+"/") }) {
 			continue
 		}
-		e.openDevice(info, found)
+		e.openDevice(info, found, ports)
 	}
 	var reasons []error
 	for _, name := range e.o.Devices {
 		if !found[name] {
-			reasons = append(reasons, fmt.Errorf("xfer: device %s: %w", name, e.why(name)))
+			reasons = append(reasons, fmt.Errorf("xfer: device %s: %w", name, e.why(name, ports)))
 		}
 	}
 	if len(reasons) == 0 && len(e.rails) == 0 {
@@ -124,30 +125,36 @@ func (e *Engine) openRails() error {
 	return errors.Join(reasons...)
 }
 
-// why returns why a device that was asked for isn't there.
-func (e *Engine) why(name string) error {
+// why returns why a device or a port that was asked for isn't there. ports has the number of each device's
+// ports.
+func (e *Engine) why(name string, ports map[string]int) error {
+	device, port, _ := strings.Cut(name, "/")
 	for _, l := range e.leftOut {
-		if name == l.Device || name == fmt.Sprintf("%s/%d", l.Device, l.Port) {
+		if l.Device == device && (port == "" || l.Port == 0 || port == strconv.Itoa(l.Port)) {
 			return l.Err
 		}
+	}
+	if n := ports[device]; n > 0 {
+		return fmt.Errorf("%w: %s has no port %q, its last one is %d", verbs.ErrInvalid, device, port, n)
 	}
 	return verbs.ErrNoDevice
 }
 
-// openDevice makes rails of the device's ports, and notes in found under which names they were
-// asked for.
-func (e *Engine) openDevice(info *verbs.DeviceInfo, found map[string]bool) {
+// openDevice makes rails of the device's ports, notes in found under which names they were asked for, and in ports
+// how many there are.
+func (e *Engine) openDevice(info *verbs.DeviceInfo, found map[string]bool, ports map[string]int) {
 	leave := func(port int, err error) { e.leftOut = append(e.leftOut, LeftOut{info.Name(), port, err}) }
 	if err := info.Err(); err != nil {
 		leave(0, err)
 		return
 	}
-	ports, err := portsOf(info)
+	n, err := portsOf(info)
 	if err != nil {
 		leave(0, err)
 		return
 	}
-	for port := 1; port <= ports; port++ {
+	ports[info.Name()] = n
+	for port := 1; port <= n; port++ {
 		name := fmt.Sprintf("%s/%d", info.Name(), port)
 		asked := len(e.o.Devices) == 0 || slices.Contains(e.o.Devices, info.Name()) || slices.Contains(e.o.Devices, name)
 		if !asked {

@@ -36,9 +36,12 @@ func TestOpen(t *testing.T) {
 	if _, err := e.Alloc(10); !errors.Is(err, verbs.ErrClosed) {
 		t.Errorf("alloc on a closed engine: %v", err)
 	}
-	for _, devices := range [][]string{{"vt1"}, {"vt0", "vt1/1"}, {"vt0/2"}, {"none"}} {
-		if _, err := xfer.Open(xfer.Options{Devices: devices}); err == nil {
-			t.Errorf("devices %q: %v", devices, err)
+	for devices, want := range map[string]string{
+		"vt1": "the port is DOWN", "vt0,vt1/1": "the port is DOWN", "vt0,none": "none: no such RDMA device", "none/1": "none/1: no such RDMA device",
+		"vt0/2": `vt0 has no port "2", its last one is 1`, "vt0/": `vt0 has no port "", its last one is 1`,
+	} {
+		if _, err := xfer.Open(xfer.Options{Devices: strings.Split(devices, ",")}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("devices %q: %v, want %q", devices, err, want)
 		}
 	}
 	for _, devices := range [][]string{{"vt0/1"}, {}} {
@@ -61,8 +64,10 @@ func TestOpenRefused(t *testing.T) {
 			}
 			return 0
 		})
-		if _, err := xfer.Open(xfer.Options{Devices: []string{"vt0"}}); !errors.Is(err, syscall.ENOMEM) {
-			t.Errorf("%s is refused: %v", command, err)
+		for _, device := range []string{"vt0", "vt0/1"} {
+			if _, err := xfer.Open(xfer.Options{Devices: []string{device}}); !errors.Is(err, syscall.ENOMEM) {
+				t.Errorf("%s is refused, with %s: %v", command, device, err)
+			}
 		}
 		if left := n.Left(); len(left) > 0 {
 			t.Errorf("%s was refused, and there are %v", command, left)
