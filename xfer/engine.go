@@ -353,8 +353,12 @@ type Listener struct {
 	closed context.Context
 }
 
-// maxOpening is the number of connections that are taken before their hellos. Others wait.
-const maxOpening = 128
+// maxOpening is the number of connections that are taken before their hellos. Others wait. One that comes when there are
+// more than half as many must say its hello within the time hurry, so that silent strangers don't keep peers out.
+const (
+	maxOpening = 128
+	hurry      = time.Second
+)
 
 // Listen listens for peers on a TCP address. The listener lasts until it or the engine is closed;
 // ctx limits only the call.

@@ -124,6 +124,16 @@ func (d *rogueDevice) try(wr verbs.SendWR) verbs.WCStatus {
 
 const rogueHello = `{"kind":"hello","version":2,"engine":"AAAAAAAAAAAAAAAAAAAAAQ==","rails":[{"name":"x","up":true}],"notifications":8}`
 
+// However many strangers connect and are silent, peers can dial.
+func TestSilentStrangers(t *testing.T) {
+	m := twoEngines(t, 1, xfer.Options{Liveness: time.Hour})
+	for range 150 {
+		m.rogue(t)
+	}
+	peer := rdmatest.Must(m.a.Dial(patient(t), m.l.Addr().String()))(t)
+	rdmatest.Check(t, peer.Close())
+}
+
 // Whatever a peer says, it is refused or ends its own connection, and others are served.
 func TestRogueMessages(t *testing.T) {
 	m := twoEngines(t, 2, quick)

@@ -211,6 +211,9 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string, lost []
 		p.write(m)
 		return nil, err
 	}
+	if dialed == "" && len(e.opening) > maxOpening/2 {
+		conn.SetReadDeadline(time.Now().Add(min(hurry, e.o.Liveness)))
+	}
 	m, err := readMessage(conn)
 	switch {
 	case err != nil:
