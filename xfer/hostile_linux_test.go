@@ -188,6 +188,29 @@ func TestRogueMessages(t *testing.T) {
 	eventually(t, "the rogues are gone", func() bool { return len(m.b.Peers()) == 1 })
 }
 
+// What a peer calls its rails can't control the terminal on which an error is printed.
+func TestRogueNames(t *testing.T) {
+	m := &machines{net: verbstest.New(t)}
+	m.a = m.engine(t, 0, 1, xfer.Options{Patience: 10 * time.Millisecond})
+	l := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			r := rogue{t, c}
+			r.send(strings.Replace(rogueHello, `"x"`, `"\u001b[2J"`, 1))
+			io.Copy(io.Discard, c)
+			c.Close()
+		}
+	}()
+	peer := rdmatest.Must(m.a.Dial(patient(t), l.Addr().String()))(t)
+	var remote xfer.Remote // the engine is that of rogueHello
+	rdmatest.Check(t, json.Unmarshal([]byte(`{"engine":"00000000000000000000000000000001","grant":1,"secret":"00000000000000000000000000000000","access":"read","length":100}`), &remote))
+	err := peer.Read(patient(t), memory(t, m.a, 100, 1).All(), remote)
+	if !errors.Is(err, xfer.ErrNoRail) || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("%q", err)
+	}
+}
+
 // A rogue with queue pairs of its own reaches only what it was granted: not with another peer's keys,
 // not beyond the range, not with other access, and not after the end.
 func TestRogueRequests(t *testing.T) {

@@ -255,7 +255,7 @@ func (s *scheduler) pick(l *lane, attempt int) (*transport, int, error) {
 		if kind := l.rail.common(s.p.rails[theirs].Transports); kind != nil {
 			return kind, theirs, nil
 		}
-		err = fmt.Errorf("no transport to the peer's %s, which has %q", s.p.rails[theirs].Name, s.p.rails[theirs].Transports)
+		err = fmt.Errorf("no transport to the peer's %q, which has %q", s.p.rails[theirs].Name, s.p.rails[theirs].Transports)
 	}
 	return nil, 0, err
 }

@@ -505,7 +505,7 @@ func (s *scheduler) check() {
 	case s.up == 0 && s.downSince < since:
 		s.failAll(since, s.noRail())
 	case s.atomic >= 0 && s.reached < since:
-		s.markClass(atomics, since, fmt.Errorf("%s, which carries out all atomic operations: %w", s.p.rails[s.atomic].Name, s.noRail()))
+		s.markClass(atomics, since, fmt.Errorf("%q, which carries out all atomic operations: %w", s.p.rails[s.atomic].Name, s.noRail()))
 		s.sweep()
 	}
 }
