@@ -282,6 +282,9 @@ func (g *guest) get(a *reply, name string, r *request) error {
 	if a.N, err = g.file.ReadAt(b, r.Off); err != nil && err != io.EOF {
 		return err
 	}
+	if info, err = g.file.Stat(); err != nil { // which tells of a change up to now
+		return err
+	}
 	a.Size, a.Time, a.Sum = info.Size(), info.ModTime().UnixNano(), sum(b[:a.N])
 	return nil
 }

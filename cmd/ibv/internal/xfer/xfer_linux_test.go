@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -279,6 +280,53 @@ func TestChanged(t *testing.T) {
 		!strings.Contains(r.Failed[2].Why, "no such file") {
 		t.Errorf("%+v", r)
 	}
+}
+
+// TestChangedWhileRead: the server tells the time of a change that comes just before it reads the file.
+func TestChangedWhileRead(t *testing.T) {
+	machines(t)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	served := t.TempDir()
+	tree(t, served, map[string]int{"file": slotBytes})
+	s := rdmatest.Must(newServer(t.Context(), served, here, 0, []string{"vt0"}, nil))(t)
+	defer s.close()
+	g := &guest{s: s, memory: rdmatest.Must(s.engine.Alloc(slots * slotBytes))(t)}
+	defer g.shut()
+	name := filepath.Join(served, "file")
+	f := rdmatest.Must(os.OpenFile(name, os.O_WRONLY, 0))(t)
+	defer f.Close()
+	// Each change of the last byte has its number, and so has the time of the file, until the next one.
+	change := func(number int64) error {
+		_, err := f.WriteAt([]byte{byte(number)}, slotBytes-1)
+		return errors.Join(err, os.Chtimes(name, time.Time{}, time.Unix(0, number)))
+	}
+	rdmatest.Check(t, change(0))
+	quit := make(chan struct{})
+	var changes sync.WaitGroup
+	changes.Go(func() {
+		for number := int64(1); ; number++ {
+			select {
+			case <-quit:
+				return
+			default:
+				if err := change(number); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	})
+	for range 3000 {
+		listed := rdmatest.Must(os.Stat(name))(t).ModTime().UnixNano()
+		var a reply
+		rdmatest.Check(t, g.get(&a, "file", &request{N: slotBytes}))
+		if last := g.memory.Bytes()[slotBytes-1]; a.Time == listed && listed < 1e9 && last != byte(listed) {
+			t.Errorf("the last byte is of another time: %d at %d", last, listed)
+			break
+		}
+	}
+	close(quit)
+	changes.Wait()
 }
 
 // TestBench: each combination is measured, and the result is a table, JSON and a picture.
