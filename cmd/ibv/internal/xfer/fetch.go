@@ -74,7 +74,7 @@ type file struct {
 	name string
 	entry
 	part   *os.File    // what there is of it; nil before the first piece
-	perm   fs.FileMode // that the user's mask allows
+	perm   fs.FileMode // those of Mode that the user's mask allows, at least
 	had    int64       // bytes that an earlier run may have left there
 	next   int64       // pieces before this place were handed out
 	flying int         // pieces that are handed out, and not done
@@ -225,9 +225,9 @@ func (t *transfer) next() (p piece, ok bool) {
 	return p, false
 }
 
-// open opens the file that the pieces are written to.
+// open opens the file that the pieces are written to. A new one can be read by those only who may read the whole file.
 func (f *file) open(to *os.Root) (err error) {
-	if f.part, err = to.OpenFile(part(f.name), os.O_RDWR|os.O_CREATE, 0o777); err != nil {
+	if f.part, err = to.OpenFile(part(f.name), os.O_RDWR|os.O_CREATE, fs.FileMode(f.Mode)&0o777|0o600); err != nil {
 		return err
 	}
 	info, err := f.part.Stat()

@@ -196,6 +196,29 @@ func TestResume(t *testing.T) {
 	}
 }
 
+// TestPrivate: others can't read a file that they may not read, while it is fetched either.
+func TestPrivate(t *testing.T) {
+	n := machines(t)
+	served := t.TempDir()
+	rdmatest.Check(t, os.WriteFile(filepath.Join(served, "key"), rdmatest.Pattern(100, 1), 0o400))
+	o := start(t, served)
+	looked := false
+	n.SetFault(func(verbstest.Request) verbstest.Fault {
+		if info, err := os.Stat(filepath.Join(o.output, "key"+unfinished)); err == nil {
+			if looked = true; info.Mode() != 0o600 {
+				t.Errorf("%v", info.Mode())
+			}
+		}
+		return verbstest.Fault{}
+	})
+	fetch(t, o)
+	n.SetFault(nil)
+	same(t, o.output, served)
+	if !looked {
+		t.Error("there was no unfinished file")
+	}
+}
+
 // TestInterrupted: what an interrupted fetch has left is continued.
 func TestInterrupted(t *testing.T) {
 	n := machines(t)
