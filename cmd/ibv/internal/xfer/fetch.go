@@ -225,14 +225,27 @@ func (t *transfer) next() (p piece, ok bool) {
 	return p, false
 }
 
+var errTaken = errors.New("another fetch is writing it")
+
 // open opens the file that the pieces are written to. A new one can be read by those only who may read the whole file.
+// An old one may be another fetch's: that has it until it has its name.
 func (f *file) open(to *os.Root) (err error) {
-	if f.part, err = to.OpenFile(part(f.name), os.O_RDWR|os.O_CREATE, fs.FileMode(f.Mode)&0o777|0o600); err != nil {
+	name := part(f.name)
+	if f.part, err = to.OpenFile(name, os.O_RDWR|os.O_CREATE, fs.FileMode(f.Mode)&0o777|0o600); err != nil {
 		return err
 	}
-	info, err := f.part.Stat()
+	err = lock(f.part)
+	var info fs.FileInfo
+	if err == nil {
+		info, err = f.part.Stat()
+	}
+	if err == nil {
+		if now, gone := to.Stat(name); gone != nil || !os.SameFile(info, now) {
+			err = errTaken // up to just now
+		}
+	}
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a file", part(f.name))
+		err = fmt.Errorf("%s is not a file", name)
 	}
 	if err == nil && info.Size() > f.Size {
 		err = f.part.Truncate(f.Size)
@@ -299,11 +312,14 @@ func (t *transfer) ended(p piece, err error) {
 	if f.flying--; f.flying > 0 || f.err == nil && f.next < f.Size {
 		return
 	}
-	err = f.part.Close()
-	f.part = nil
 	if f.err == nil {
-		f.err = errors.Join(err, f.settle(t.to))
+		f.err = f.settle(t.to)
 	}
+	// Another fetch may take what is closed and has no name yet.
+	if err = f.part.Close(); err != nil && f.err == nil {
+		f.err = errors.Join(err, t.to.Rename(f.name, part(f.name)))
+	}
+	f.part = nil
 	if f.err == nil {
 		t.result.Files++
 	}

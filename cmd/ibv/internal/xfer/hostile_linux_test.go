@@ -156,6 +156,38 @@ func TestHostileContents(t *testing.T) {
 	}
 }
 
+// TestTwoFetches: of two fetches of a file into a folder, one waits for nothing and fails, and the other one's copy is
+// not touched.
+func TestTwoFetches(t *testing.T) {
+	machines(t)
+	served := t.TempDir()
+	tree(t, served, map[string]int{"a": 5, "b": 5})
+	second := start(t, served)
+	l := &liar{entries: []entry{{Path: []byte("a"), Size: 5, Mode: 0o600}}}
+	o := l.serve(t)
+	second.output = o.output
+	l.reply = func(*request, *reply) { // the first fetch is under way
+		r, err := second.fetched(t.Context(), here, nil)
+		if err != nil || r.Files != 1 || len(r.Failed) != 1 || r.Failed[0] != (Issue{"a", errTaken.Error()}) {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if r := fetch(t, o); r.Files != 1 {
+		t.Errorf("%+v", r)
+	}
+	copied := filepath.Join(o.output, "a")
+	if b := rdmatest.Must(os.ReadFile(copied))(t); string(b) != "xxxxx" {
+		t.Errorf("%q", b)
+	}
+	if at := rdmatest.Must(os.Stat(copied))(t).ModTime(); !at.Equal(time.Unix(0, 0)) {
+		t.Errorf("its time is %v", at)
+	}
+	if r := fetch(t, second); r.Files != 1 || r.Present != 1 {
+		t.Errorf("afterwards: %+v", r)
+	}
+	same(t, o.output, served)
+}
+
 // TestHostileLists: a list without end, or too large, is an error.
 func TestHostileLists(t *testing.T) {
 	tr := &transfer{seen: make(map[string]bool), to: rdmatest.Must(os.OpenRoot(t.TempDir()))(t)}
