@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +96,34 @@ func TestDefaultSocket(t *testing.T) {
 		if got := defaultSocket(test.uid, test.runtime, test.cache); got != test.want {
 			t.Errorf("user %d with %q: %s, want %s", test.uid, test.runtime, got, test.want)
 		}
+	}
+}
+
+// TestListen: a socket that nobody listens on is replaced, and any other file stays.
+func TestListen(t *testing.T) {
+	dir := t.TempDir()
+	socket, file, link := filepath.Join(dir, "socket"), filepath.Join(dir, "file"), filepath.Join(dir, "link")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{file, link} {
+		if l, err := listen(name); err == nil || !strings.Contains(err.Error(), name+" is no socket") {
+			t.Errorf("%s: %v, %v", name, l, err)
+		}
+		if b, err := os.ReadFile(name); err != nil || string(b) != "precious" {
+			t.Errorf("%s: %q, %v", name, b, err)
+		}
+	}
+	for range 2 {
+		l, err := listen(socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false) // as if the recorder were killed
+		l.Close()
 	}
 }
 

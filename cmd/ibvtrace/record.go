@@ -276,6 +276,10 @@ func listen(name string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
 	}
+	// Nobody listens on another kind of file, either.
+	if is, err := os.Lstat(name); err == nil && is.Mode().Type() != fs.ModeSocket {
+		return nil, fmt.Errorf("%s is no socket; --socket chooses another place", name)
+	}
 	if c, err := net.Dial("unix", name); err == nil {
 		c.Close()
 		return nil, fmt.Errorf("another ibvtrace record listens on %s; --socket chooses another", name)
