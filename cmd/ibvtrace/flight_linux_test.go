@@ -5,13 +5,16 @@ package main
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/goverbs/goverbs/internal/tracing/event"
@@ -124,6 +127,51 @@ func TestListen(t *testing.T) {
 		}
 		l.(*net.UnixListener).SetUnlinkOnClose(false) // as if the recorder were killed
 		l.Close()
+	}
+}
+
+// TestStore: a recorder deletes its own oldest files only, and writes through no link.
+func TestStore(t *testing.T) {
+	dir := t.TempDir()
+	r := &recorder{o: &recordOptions{dir: dir, files: 2}}
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	var names []string
+	kept := func() {
+		t.Helper()
+		var got []string
+		entries, err := os.ReadDir(dir)
+		for _, e := range entries {
+			got = append(got, e.Name())
+		}
+		if diff := cmp.Diff(names, got); diff != "" || err != nil {
+			t.Errorf("%v (-want +got):\n%s", err, diff)
+		}
+	}
+	others := []string{"ibvtrace-client.json", "ibvtrace-server.json"}
+	for _, name := range others {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 4 {
+		name, err := r.store(bytes.NewBufferString("trace"), at.Add(time.Duration(i)*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, filepath.Base(name))
+	}
+	names = append(names[2:], others...)
+	kept()
+	target := filepath.Join(dir, others[0])
+	link := filepath.Join(dir, "ibvtrace-"+at.Format(fileTime)+".json.new")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.store(bytes.NewBufferString("trace"), at); !errors.Is(err, fs.ErrExist) {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(target); err != nil || len(b) > 0 {
+		t.Errorf("%q, %v", b, err)
 	}
 }
 

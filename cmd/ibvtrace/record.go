@@ -243,7 +243,7 @@ const (
 // store stores a file, and deletes the oldest ones.
 func (r *recorder) store(taken io.WriterTo, at time.Time) (name string, err error) {
 	name = filepath.Join(r.o.dir, filePrefix+at.UTC().Format(fileTime)+fileSuffix)
-	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(name+".new", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return "", err
 	}
@@ -260,7 +260,8 @@ func (r *recorder) store(taken io.WriterTo, at time.Time) (name string, err erro
 	}
 	all, err := os.ReadDir(r.o.dir) // in order
 	all = slices.DeleteFunc(all, func(e os.DirEntry) bool {
-		return !strings.HasPrefix(e.Name(), filePrefix) || !strings.HasSuffix(e.Name(), fileSuffix)
+		_, other := time.Parse(filePrefix+fileTime+fileSuffix, e.Name())
+		return other != nil
 	})
 	for _, old := range all[:max(0, len(all)-r.o.files)] {
 		if gone := os.Remove(filepath.Join(r.o.dir, old.Name())); err == nil {
