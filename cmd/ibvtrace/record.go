@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/flight"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
@@ -230,7 +231,7 @@ func (r *recorder) write(why string, at time.Time) {
 			fmt.Fprintf(os.Stderr, "ibvtrace record: %v\n", err)
 			return
 		}
-		fmt.Fprintf(os.Stderr, "ibvtrace record: %s: %s\n", name, why)
+		fmt.Fprintf(os.Stderr, "ibvtrace record: %s: %s\n", name, text.Clean(why))
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/input"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
@@ -15,7 +16,7 @@ func complain() (f func(error), any *bool) {
 	any = new(bool)
 	return func(err error) {
 		*any = true
-		fmt.Fprintf(os.Stderr, "ibvtrace: %v\n", err)
+		fmt.Fprintf(os.Stderr, "ibvtrace: %s\n", text.Clean(err.Error()))
 	}, any
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/explain"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/figure"
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/flight"
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 	"github.com/goverbs/goverbs/internal/tracing/event"
 )
@@ -273,6 +274,61 @@ func TestReportComplains(t *testing.T) {
 		if err := run(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want an error with %q, got %v", want, err)
 		}
+	}
+}
+
+// TestControls: no text of a trace controls the terminal.
+func TestControls(t *testing.T) {
+	const evil = `\u001b[2J\u009b`
+	var lines string
+	for _, more := range []string{
+		`"ret":-1,"errno":"EVIL","error":"EVIL","rejects":"EVIL","why":"EVIL"`,
+		`"ret":-1,"errno":"ERESTARTEVIL"`,
+		`"ret":0,"args":{"EVIL":"EVIL"},"out":{"EVIL":7},"types":{"out.EVIL":"EVIL#1"},"problem":"EVIL","why":"EVIL"`,
+		`"path":"EVIL","raw":[{"name":"EVIL","data":"0x1"}]`,
+		`"created":[{"type":"EVIL","handle":1,"gen":1,"file":1}],"file":1`,
+		`"args":{"EVIL":7},"types":{"args.EVIL":"EVIL#EVIL"}`, // no event
+	} {
+		for _, kind := range []string{"control", "note", "exit", "close"} {
+			lines += `{"v":"1.0","ts":"2026-01-02T03:04:05Z","pid":1,"tid":1,"comm":"EVIL","dev":"EVIL","kind":"` + kind + `","verb":"EVIL",` + more + "}\n"
+		}
+	}
+	dir := t.TempDir()
+	file, out := filepath.Join(dir, "trace"), filepath.Join(dir, "out")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(lines, "EVIL", evil)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	said, err := os.Create(filepath.Join(dir, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	stderr := os.Stderr
+	os.Stderr = said
+	defer func() { os.Stderr = stderr }()
+	for _, run := range []func() error{
+		func() error { return report([]string{"-o", out, "-y", file}) },
+		func() error { return report([]string{"-o", out, "-C", "-v", "--raw", file}) },
+		func() error { return report([]string{"-o", out, "--no-time", file}) },
+		func() error { return drawFigure([]string{"-o", out, file}) },
+		func() error { return diff([]string{"-o", out, file, os.DevNull}) },
+	} {
+		if err := run(); err != errBad {
+			t.Error(err)
+		}
+		for _, name := range []string{out, said.Name()} {
+			b, err := os.ReadFile(name)
+			if err != nil || len(b) == 0 || strings.ContainsAny(string(b), "\x1b\u009b") {
+				t.Errorf("%v, %q", err, b)
+			}
+		}
+	}
+	why := "ibv_x of 1 \x1b[2J failed with EIO"
+	r := &recorder{o: &recordOptions{dir: dir, files: 1}, kept: flight.New(time.Minute, 1<<20)}
+	r.write(why, time.Now())
+	r.Close()
+	if b, err := os.ReadFile(said.Name()); err != nil || !strings.Contains(string(b), "failed with EIO") || strings.Contains(string(b), "\x1b") {
+		t.Errorf("%v, %q", err, b)
 	}
 }
 

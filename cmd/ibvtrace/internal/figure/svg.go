@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
@@ -70,10 +71,10 @@ type canvas struct {
 
 func (c *canvas) put(form string, args ...any) { fmt.Fprintf(c, form, args...) }
 
-// esc escapes text for XML, and replaces characters that XML forbids.
+// esc escapes text for XML, and replaces characters that XML forbids or that control a terminal.
 func esc(s string) string {
 	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r == utf8.RuneError || r == 0xfffe || r == 0xffff {
+		if unicode.IsControl(r) || r == utf8.RuneError || r == 0xfffe || r == 0xffff {
 			return '?'
 		}
 		return r

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/text"
 	"github.com/goverbs/goverbs/internal/tracing/event"
 )
 
@@ -140,7 +141,7 @@ func (s *Summary) printObjects(t *table) {
 		if k.lives.n > 0 {
 			_, life, _ = strings.Cut(k.lives.columns(), "\t")
 		}
-		lines = append(lines, fmt.Sprintf("%d\t%s\t%d\t%s\t%s\t  %s", k.made, some(k.before), k.destroyed, some(k.left), life, k.kind))
+		lines = append(lines, fmt.Sprintf("%d\t%s\t%d\t%s\t%s\t  %s", k.made, some(k.before), k.destroyed, some(k.left), life, text.Clean(k.kind)))
 	}
 	t.WriteByte('\n')
 	t.rows(lines)
@@ -167,7 +168,7 @@ func (s *Summary) printLeft(t *table) {
 		if l.before {
 			by = "there before the trace"
 		}
-		fmt.Fprintf(t, "  %s of %d %s, %s; %s\n", name, l.pid, l.comm, by, l.how)
+		fmt.Fprintf(t, "  %s\n", text.Clean(fmt.Sprintf("%s of %d %s, %s; %s", name, l.pid, l.comm, by, l.how)))
 	}
 	if more := all - uint64(len(s.left)); more > 0 {
 		fmt.Fprintf(t, "  and %d more\n", more)

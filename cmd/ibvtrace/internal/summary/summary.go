@@ -126,7 +126,7 @@ func (s *Summary) printVerbs(t *table) {
 	var total time.Duration
 	for _, v := range verbs {
 		calls, errors, total = calls+v.calls, errors+v.errors, total+v.times.sum
-		name := v.name
+		name := text.Clean(v.name)
 		if !v.data && s.verbs[verbKey{v.name, true}] != nil {
 			name += " in the kernel"
 		}

@@ -201,7 +201,7 @@ func (w *Writer) call(b []byte, e *event.Event) []byte {
 	case !e.Returned:
 		return append(b, '?')
 	case strings.HasPrefix(e.Errno, "ERESTART"): // the kernel restarts the call
-		b = fmt.Appendf(b, "? %s", e.Errno)
+		b = fmt.Appendf(b, "? %s", Clean(e.Errno))
 	case e.Failed() && e.Harmless():
 		b = failure(b, e)
 	case e.Failed():
