@@ -149,6 +149,15 @@ func TestCompressed(t *testing.T) {
 	if texts[0] != texts[2] || sizes[1] > sizes[0]/4 {
 		t.Errorf("%d bytes are %d compressed, and %d again", sizes[0], sizes[1], sizes[2])
 	}
+	if err := os.Truncate(small, int64(sizes[1]/2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := report([]string{"--json", "-o", again, small}); err != errBad {
+		t.Errorf("a torn file: %v", err)
+	}
+	if b, err := os.ReadFile(again); err != nil || len(b) == 0 || !strings.HasPrefix(texts[0], string(b)) {
+		t.Errorf("a torn file: %v, %q", err, b)
+	}
 	if err := os.WriteFile(small, []byte("{}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -147,6 +148,20 @@ func TestReaderGoesOn(t *testing.T) {
 	}
 	if e, err := NewReader(strings.NewReader(good)).Read(); err != nil || e.Kind != Note {
 		t.Errorf("without a last newline: %v, %v", e, err)
+	}
+}
+
+// TestTorn: an error of the underlying reader is told once.
+func TestTorn(t *testing.T) {
+	good := `{"v":"1.0","ts":"2026-01-02T03:04:05Z","kind":"note"}` + "\n"
+	r := NewReader(io.MultiReader(strings.NewReader(good+good[:20]), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	var got []string
+	for range 4 {
+		_, err := r.Read()
+		got = append(got, fmt.Sprint(err))
+	}
+	if diff := cmp.Diff([]string{"<nil>", "line 2: unexpected EOF", "EOF", "EOF"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

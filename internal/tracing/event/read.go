@@ -18,13 +18,14 @@ type Reader struct {
 	r    *bufio.Reader
 	line int
 	buf  []byte
+	over bool // the underlying reader has failed
 }
 
 // NewReader returns a Reader.
 func NewReader(r io.Reader) *Reader { return &Reader{r: bufio.NewReaderSize(r, 64<<10)} }
 
 // Read returns the next event, or io.EOF. Other errors have the line's number. The lines
-// after it can still be read, except after an error of the underlying reader. If the trace
+// after it can still be read. An error of the underlying reader ends the trace. If the trace
 // ends within a line, Read returns io.ErrUnexpectedEOF.
 func (r *Reader) Read() (*Event, error) {
 	for {
@@ -54,6 +55,9 @@ var errLong = errors.New("longer than 16 MiB")
 // readLine returns a line, with io.ErrUnexpectedEOF if it has no newline. It skips lines that
 // are too long.
 func (r *Reader) readLine() ([]byte, error) {
+	if r.over {
+		return nil, io.EOF
+	}
 	r.buf = r.buf[:0]
 	r.line++
 	long := false
@@ -68,6 +72,7 @@ func (r *Reader) readLine() ([]byte, error) {
 		case err == io.EOF && len(r.buf) > 0 && !long:
 			return r.buf, io.ErrUnexpectedEOF
 		case err != nil && !(err == io.EOF && long):
+			r.over = true
 			return nil, err
 		case long:
 			return nil, errLong
