@@ -124,6 +124,7 @@ func TestRefused(t *testing.T) {
 		head + `} {`:                     "not JSON",
 		head + `,"args":{"a":"\q"}}`:     "not JSON",
 		head + `,"x":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`: "nested too deep",
+		head + `,"args":{"a":[1` + strings.Repeat(",1", maxValues) + `]}}`:           "too many values",
 	} {
 		if e, err := Parse([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, %v; want an error with %q", line, e, err, want)

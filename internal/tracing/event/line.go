@@ -91,8 +91,8 @@ func (e *Event) line() *line {
 
 // Parse parses one line.
 func Parse(b []byte) (*Event, error) {
-	if deep(b) {
-		return nil, errDeep
+	if err := bound(b); err != nil {
+		return nil, err
 	}
 	var l line
 	err := json.Unmarshal(b, &l)

@@ -33,14 +33,18 @@ func (n *node) get(name string) *node {
 var (
 	errSyntax = errors.New("not JSON")
 	errDeep   = errors.New("nested too deep")
+	errMany   = errors.New("too many values")
 )
 
-// maxDepth is far more than the kernel's structs nest.
-const maxDepth = 32
+const (
+	maxDepth  = 32      // far more than the kernel's structs nest
+	maxValues = 1 << 19 // more than 512 requests with 64 pieces of memory each have
+)
 
-// deep reports whether JSON nests deeper than maxDepth. encoding/json would accept it.
-func deep(b []byte) bool {
-	depth, quoted := 0, false
+// bound returns an error for JSON that nests deeper than maxDepth or has more than maxValues. encoding/json would
+// accept it, and each value takes far more memory than its text.
+func bound(b []byte) error {
+	depth, values, quoted := 0, 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
 		case quoted && c == '\\':
@@ -48,18 +52,24 @@ func deep(b []byte) bool {
 		case c == '"':
 			quoted = !quoted
 		case quoted:
-		case c == '{' || c == '[':
-			if depth++; depth > maxDepth {
-				return true
+		case c == '{' || c == '[' || c == ',': // a value may follow
+			if values++; values > maxValues {
+				return errMany
+			}
+			if c != ',' {
+				depth++
+			}
+			if depth > maxDepth {
+				return errDeep
 			}
 		case c == '}' || c == ']':
 			depth--
 		}
 	}
-	return false
+	return nil
 }
 
-// parse parses JSON that is not deep.
+// parse parses JSON that bound accepts.
 func parse(b []byte) (node, error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()

@@ -13,7 +13,7 @@ import (
 const maxLine = 16 << 20
 
 // A Reader reads a trace in JSON, of this version and of newer ones that only add to it. No
-// input makes it panic, or use more memory than a small multiple of a line.
+// input makes it panic, or use more memory than a small multiple of the longest line's.
 type Reader struct {
 	r    *bufio.Reader
 	line int
