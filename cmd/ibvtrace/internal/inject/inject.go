@@ -71,7 +71,7 @@ func Parse(s string) (*Rule, error) {
 			n, err = strconv.ParseUint(value, 0, 32)
 			r.Reason = uint32(n)
 		case "status":
-			r.Status, err = member(uapi.EnumIbvWcStatus, value)
+			r.Status, err = member(uapi.EnumIbvWcStatus, "status of completions", value)
 		case "when":
 			err = r.parseWhen(value)
 		case "device":
@@ -84,7 +84,9 @@ func Parse(s string) (*Rule, error) {
 			}
 			err = r.calls.Add("object=" + value)
 		case "process":
-			r.process = value
+			if r.process = value; value == "" {
+				err = errors.New("no process given")
+			}
 		default:
 			err = errors.New("no such key; the keys are error, delay, event, reason, status, when, device, object and process")
 		}
@@ -114,9 +116,9 @@ func (r *Rule) check(event string, reason bool) error {
 	case event != "" && (r.Errno != 0 || !is(cmEvent) && !is(asyncEvent)):
 		return fmt.Errorf("event= is for %s or %s, without error=", cmEvent, asyncEvent)
 	case event != "" && is(cmEvent):
-		r.Event, err = member(uapi.EnumRdmaCmEventType, event)
+		r.Event, err = member(uapi.EnumRdmaCmEventType, "event of the connection manager", event)
 	case event != "":
-		r.Event, err = member(uapi.EnumIbEventType, event)
+		r.Event, err = member(uapi.EnumIbEventType, "asynchronous event", event)
 	}
 	if err == nil && reason && (r.Event == nil || !is(cmEvent)) {
 		err = fmt.Errorf("reason= is for events of %s", cmEvent)
@@ -151,7 +153,7 @@ func (r *Rule) parseWhen(s string) error {
 
 func errnoNamed(name string) (unix.Errno, error) {
 	const maxErrno = 4095
-	for e := unix.Errno(1); e <= maxErrno; e++ {
+	for e := unix.Errno(1); e <= maxErrno && name != ""; e++ { // some numbers have no name
 		if unix.ErrnoName(e) == name {
 			return e, nil
 		}
@@ -159,15 +161,15 @@ func errnoNamed(name string) (unix.Errno, error) {
 	return 0, fmt.Errorf("no errno has the name %q", name)
 }
 
-// member returns the value with a name without the enumeration's prefix.
-func member(e *uapi.Enum, name string) (*uint32, error) {
+// member returns the value with a name without the enumeration's prefix. what is what it is called in an error.
+func member(e *uapi.Enum, what, name string) (*uint32, error) {
 	for _, v := range e.Values {
 		if e.Short(v.Value) == name {
 			n := uint32(v.Value)
 			return &n, nil
 		}
 	}
-	return nil, fmt.Errorf("%s has no %q", e.CName, name)
+	return nil, fmt.Errorf("no %s has the name %q", what, name)
 }
 
 // Match reports whether the rule changes a call. It counts the calls that it is asked about.
