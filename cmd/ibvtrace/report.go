@@ -39,6 +39,13 @@ func report(args []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	for _, file := range files {
+		for _, out := range []string{o.output, o.chrome} {
+			if sameFile(file, out) {
+				return fmt.Errorf("%s is also the output: it would be emptied before it is read", file)
+			}
+		}
+	}
 	s, err := o.open(os.Stdout)
 	if err != nil {
 		return err
@@ -64,4 +71,11 @@ func report(args []string) error {
 		err = errBad
 	}
 	return err
+}
+
+// sameFile reports whether two names are those of one regular file.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && x.Mode().IsRegular() && os.SameFile(x, y)
 }

@@ -341,6 +341,33 @@ func TestControls(t *testing.T) {
 	}
 }
 
+// TestReportKeepsInput: a trace is not emptied because it is also named as the output.
+func TestReportKeepsInput(t *testing.T) {
+	trace, err := os.ReadFile(traces("rping")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "trace.json")
+	link := file + ".link"
+	if err := os.WriteFile(file, trace, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"-o", file, file}, {"-o", link, file}, {"-o", os.DevNull, "--chrome", file, file}} {
+		if err := report(args); err == nil || !strings.Contains(err.Error(), "is also the output") {
+			t.Errorf("%q: %v", args, err)
+		}
+		if b, err := os.ReadFile(file); err != nil || string(b) != string(trace) {
+			t.Fatalf("%q: %d of %d bytes, %v", args, len(b), len(trace), err)
+		}
+	}
+	if err := report([]string{"-o", os.DevNull, os.DevNull}); err != nil {
+		t.Error(err)
+	}
+}
+
 // program generates the events of a long-running program. It creates, uses and destroys
 // objects, and sometimes leaks one.
 type program struct {
