@@ -343,10 +343,10 @@ func bootTime() time.Time {
 	return now.Round(0).Add(-time.Duration(t.Nano()))
 }
 
-// cgroupAt returns the cgroup whose folder has a path.
-func cgroupAt(path string) (*cgroup, error) {
-	fail := func(err error) (*cgroup, error) { return nil, fmt.Errorf("the cgroup %s: %w", path, err) }
-	path, err := filepath.Abs(path)
+// cgroupAt returns the cgroup whose folder has a name.
+func cgroupAt(name string) (*cgroup, error) {
+	fail := func(err error) (*cgroup, error) { return nil, fmt.Errorf("the cgroup %s: %w", name, err) }
+	path, err := filepath.Abs(name)
 	if err != nil {
 		return fail(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unsafe"
@@ -453,6 +454,13 @@ func TestVerifier(t *testing.T) {
 		t.Error(err)
 	}
 	w.Detach(none)
+}
+
+// TestNoCgroup: the error names the folder.
+func TestNoCgroup(t *testing.T) {
+	if _, err := cgroupAt("/nosuch"); err == nil || !strings.Contains(err.Error(), "the cgroup /nosuch: ") {
+		t.Error(err)
+	}
 }
 
 // FuzzParse: records of any bytes are refused, or can be read.
