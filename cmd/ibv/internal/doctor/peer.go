@@ -464,7 +464,7 @@ func (x *client) search() error {
 	for _, a := range all(x.here, m.Here.GIDs) {
 		for _, b := range there {
 			i, j := a.GIDIndex, b.GIDIndex
-			if i == m.Here.GIDIndex && j == m.There.GIDIndex || a.GIDType != b.GIDType || !new(Report).compare(a, b) {
+			if i == m.Here.GIDIndex && j == m.There.GIDIndex || !new(Report).compare(a, b) {
 				continue
 			}
 			if tried++; tried > mostPairs {

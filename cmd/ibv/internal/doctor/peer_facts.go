@@ -62,6 +62,9 @@ func (h *Host) portFacts(p *port, gidIndex int) (Facts, error) {
 		f.GIDs = append(f.GIDs, g.index)
 		if g.index == gidIndex {
 			f.GID, f.GIDType = g.addr.String(), g.typ
+			if !p.ethernet {
+				f.GIDType = p.link // sysfs has the same type for InfiniBand and RoCE v1
+			}
 			if g.netDev != "" {
 				f.NetDev = g.netDev
 			}

@@ -18,7 +18,7 @@ func ends() *Reach {
 func infiniBandEnds() *Reach {
 	m := ends()
 	for _, f := range []*Facts{&m.Here, &m.There} {
-		f.LinkLayer, f.GIDType, f.NetDev = "InfiniBand", rocev1, ""
+		f.LinkLayer, f.GIDType, f.NetDev = "InfiniBand", "InfiniBand", ""
 	}
 	m.Here.GID, m.There.GID = "fe80::2:c903:6f:7600", "fe80::2:c903:6f:7700"
 	m.Out.UDP, m.Back.UDP = -1, -1
@@ -60,7 +60,7 @@ func TestPeer(t *testing.T) {
 		{"no common partition", ib(func(m *Reach) { m.There.PKeys = []uint16{0x8001} }), "peer-pkey", "0x8001"},
 		{"limited members", ib(func(m *Reach) { m.Here.PKeys, m.There.PKeys = []uint16{0x7fff}, []uint16{0x7fff} }), "peer-pkey", "0x7fff"},
 		{"one limited member", ib(func(m *Reach) { m.Here.PKeys = []uint16{0x7fff} }), "", ""},
-		{"subnets", ib(func(m *Reach) { m.There.GID = "fec0::2:c903:6f:7700" }), "peer-subnet", "fec0::"},
+		{"subnets", ib(func(m *Reach) { m.There.GID = "fec0::2:c903:6f:7700" }), "peer-subnet", "fec0::2:c903:6f:7700, InfiniBand"},
 		{"MTUs", roce(func(m *Reach) { m.There.ActiveMTU = 1024 }), "peer-mtu", "ip link set dev eth0 mtu 4196"},
 		{"MTUs over InfiniBand", ib(func(m *Reach) { m.There.ActiveMTU = 2048 }), "peer-mtu", "there, mlx5_1: 2048"},
 		{"traffic classes", roce(func(m *Reach) { m.Here.TrafficClass = 106 }), "peer-traffic-class", "106"},
@@ -132,6 +132,9 @@ func TestFacts(t *testing.T) {
 	}
 	if _, err := h.facts("mlx5_0", 9); err == nil || !strings.Contains(err.Error(), "index 9") {
 		t.Errorf("a GID that doesn't exist: %v", err)
+	}
+	if f, err := infiniBand().host(t).facts("mlx5_0", -1); err != nil || f.GIDType != "InfiniBand" || f.GIDIndex != 0 {
+		t.Errorf("%+v, %v", f, err)
 	}
 	if _, err := h.facts("mlx5_9", -1); err == nil {
 		t.Error("a device that doesn't exist has facts")
