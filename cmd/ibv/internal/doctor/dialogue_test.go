@@ -184,14 +184,16 @@ var strangeClients = []func(c net.Conn, n int){
 		_, _ = io.WriteString(c, text[:n%len(text)])
 	},
 	func(c net.Conn, _ int) { // endless
+		more := make([]byte, 1<<14)
 		for _, err := io.WriteString(c, `{"do":"`); err == nil; {
-			_, err = c.Write(make([]byte, 1<<14))
+			_, err = c.Write(more)
 		}
 	},
 	func(c net.Conn, _ int) { // endless, and later
+		more := make([]byte, 1<<14)
 		_, err := io.WriteString(c, `{"do":"hello","version":2}`+"\n")
 		for err == nil {
-			_, err = c.Write(make([]byte, 1<<14))
+			_, err = c.Write(more)
 		}
 	},
 	func(c net.Conn, n int) { // strange questions, of which some have no answer
