@@ -101,9 +101,10 @@ func (q *question) check() error {
 
 // other looks at the server's ends.
 func other(ctx context.Context, h *Host, device string, q question) ([]end, error) {
-	at := make(map[[2]uint32]int)
+	// Queue pairs of several devices may have the same numbers. The order of the devices tells which is meant.
+	at := make(map[[2]uint32][]int)
 	for i, p := range q.Pairs {
-		at[p] = i
+		at[p] = append(at[p], i)
 	}
 	l := &look{host: h, device: device, wanted: func(x *qp) bool {
 		_, ok := at[[2]uint32{x.Number, x.RemoteQPN.Or(0)}]
@@ -131,7 +132,11 @@ func other(ctx context.Context, h *Host, device string, q question) ([]end, erro
 		if e.Finding != nil {
 			e.Finding.Process, e.Finding.QPs = nil, []uint32{x.Number}
 		}
-		ends[at[[2]uint32{x.Number, x.Remote}]] = e
+		p := [2]uint32{x.Number, x.Remote}
+		ends[at[p][0]] = e
+		if len(at[p]) > 1 {
+			at[p] = at[p][1:]
+		}
 	}
 	return ends, nil
 }

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -11,17 +12,19 @@ import (
 
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/ib"
+	"github.com/goverbs/goverbs/monitor"
+	"github.com/goverbs/goverbs/rdmanl"
 )
 
-// serving returns the port of a server for a bed.
-func serving(t *testing.T, b *bed) int {
+// serving returns the port of a server for a host.
+func serving(t *testing.T, h *Host) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error)
-	go func() { done <- serve(t.Context(), b.host(), "", l, func(string) {}) }()
+	go func() { done <- serve(t.Context(), h, "", l, func(string) {}) }()
 	t.Cleanup(func() {
 		l.Close()
 		if err := <-done; !errors.Is(err, net.ErrClosed) {
@@ -73,7 +76,7 @@ func TestPeer(t *testing.T) {
 			c.plant(mine)
 			c.other(theirs)
 			r := looks(t, mine.host(), func() { c.happen(mine) })
-			if err := r.ask(t.Context(), "127.0.0.1", serving(t, theirs), time.Millisecond); err != nil {
+			if err := r.ask(t.Context(), "127.0.0.1", serving(t, theirs.host()), time.Millisecond); err != nil {
 				t.Fatal(err)
 			}
 			got := ""
@@ -87,10 +90,76 @@ func TestPeer(t *testing.T) {
 	}
 }
 
+// twins is a kernel with the devices of two beds.
+type twins struct{ a, b *bed }
+
+func (k twins) Devices(context.Context) ([]rdmanl.Device, error) {
+	return []rdmanl.Device{{Index: 3, Name: k.a.name, Ports: 1}, {Index: 4, Name: k.b.name, Ports: 1}}, nil
+}
+
+func (k twins) of(dev uint32) *bed {
+	if dev == 3 {
+		return k.a
+	}
+	return k.b
+}
+
+func (k twins) QPs(ctx context.Context, dev uint32) ([]rdmanl.QP, error) {
+	return k.of(dev).QPs(ctx, dev)
+}
+
+func (k twins) CQs(ctx context.Context, dev uint32) ([]rdmanl.CQ, error) {
+	return k.of(dev).CQs(ctx, dev)
+}
+
+func (k twins) CMIDs(ctx context.Context, dev uint32) ([]rdmanl.CMID, error) {
+	return k.of(dev).CMIDs(ctx, dev)
+}
+
+func (k twins) Raws(ctx context.Context, dev uint32, kind rdmanl.RawKind) ([][]byte, error) {
+	return k.of(dev).Raws(ctx, dev, kind)
+}
+
+func (k twins) Port(ctx context.Context, device string, port int) (monitor.Port, error) {
+	if device == k.a.name {
+		return k.a.Port(ctx, device, port)
+	}
+	return k.b.Port(ctx, device, port)
+}
+
+func (k twins) Counters(context.Context, monitor.Port) (map[string]uint64, error) { return nil, nil }
+
+// TestPeerTwins: adapters give the same numbers to queue pairs of a program that uses them alike. Each has its other
+// end.
+func TestPeerTwins(t *testing.T) {
+	twin := func(number, remote uint32) (*Host, *bed) {
+		var beds [2]*bed
+		for i := range beds {
+			b := mlx5(t)
+			b.name = fmt.Sprint("mlx5_", i)
+			q := b.qps[17]
+			q.remote = remote
+			b.qps = map[uint32]*bedQP{number: q}
+			beds[i] = b
+		}
+		return &Host{beds[0].root, twins{beds[0], beds[1]}}, beds[0]
+	}
+	here, mine := twin(17, 117)
+	there, _ := twin(117, 17)
+	mine.unanswered()
+	r := looks(t, here, func() {})
+	if err := r.ask(t.Context(), "127.0.0.1", serving(t, there), time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Findings) != 1 || r.Findings[0].Device != "mlx5_0" || !strings.HasPrefix(r.Findings[0].Guilty, "network: both ends exist") {
+		t.Errorf("%+v", r.Findings)
+	}
+}
+
 // TestStrangers: a server tells nothing about queue pairs that a client doesn't know, and a client believes nothing
 // that isn't an answer.
 func TestStrangers(t *testing.T) {
-	port := serving(t, mlx5(t))
+	port := serving(t, mlx5(t).host())
 	ask := func(q question) (a answer) {
 		t.Helper()
 		c, err := net.Dial("tcp", fmt.Sprint("127.0.0.1:", port))
