@@ -45,6 +45,7 @@ func Why() *cli.Command {
 			"--serve [-b ADDR] [-p PORT] [DEVICE]",
 		},
 		Operands: cli.Any,
+		Server:   "--serve",
 		About: `Look twice at the queue pairs of this host, and say which are stuck, and why: their peer
 has no receive posted, or is gone; nobody polls their completions; they are in error; the
 program was stopped. Programs are neither stopped nor changed. Each finding has its

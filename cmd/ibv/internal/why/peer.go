@@ -160,7 +160,7 @@ func (r *Report) ask(ctx context.Context, host string, port int, interval time.D
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
-		return fmt.Errorf("%w\nDoes 'ibv why --serve' run there?", err)
+		return err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()

@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/stranger"
 	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/monitor"
@@ -87,6 +90,32 @@ func TestPeer(t *testing.T) {
 				t.Errorf("%q, want %q: %+v", got, c.want, r.Findings)
 			}
 		})
+	}
+}
+
+// TestNoServer: the error says once, and rightly, how to start the server.
+func TestNoServer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	said, err := os.Create(filepath.Join(t.TempDir(), "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	stderr := os.Stderr
+	os.Stderr = said
+	defer func() { os.Stderr = stderr }()
+	c := Why()
+	c.Run = func([]string) error {
+		return looks(t, mlx5(t).host(), func() {}).ask(t.Context(), "127.0.0.1", l.Addr().(*net.TCPAddr).Port, 1)
+	}
+	status := c.Main("ibv why", nil)
+	text, err := os.ReadFile(said.Name())
+	if want := "connection refused; start the server there: ibv why --serve\n"; status != cli.Failed || err != nil || !strings.HasSuffix(string(text), want) || strings.Count(string(text), "--serve") != 1 {
+		t.Errorf("status %d, %v, %q", status, err, text)
 	}
 }
 
