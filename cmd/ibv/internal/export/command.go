@@ -1,8 +1,10 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -27,7 +29,7 @@ type options struct {
 
 // Export is the command export.
 func Export() *cli.Command {
-	o := options{listen: "localhost:9879", prefix: "rdma", interval: 15 * time.Second, most: 100}
+	o := options{prefix: "rdma", interval: 15 * time.Second, most: 100}
 	return &cli.Command{
 		Name:    "export",
 		Group:   cli.Look,
@@ -46,9 +48,9 @@ It opens no device. Any user can run it, but only root (CAP_NET_ADMIN) sees all 
 stuck. docs/export.md has rules for alerts, a dashboard, a unit for systemd and a
 DaemonSet for Kubernetes.`,
 		Options: []cli.Option{
-			cli.Opt('l', "listen", "ADDR:PORT", "serve here (default localhost:9879)", cli.Text(&o.listen)),
-			cli.Opt(0, "web.config.file", "FILE", "serve by TLS: the file is that of Prometheus's exporters, without passwords", cli.Text(&o.web)),
-			cli.Opt(0, "textfile", "FILE", "write to this file, for node_exporter's textfile collector", cli.Text(&o.file)),
+			cli.Opt('l', "listen", "ADDR:PORT", "serve here (default localhost:9879)", given(&o.listen)),
+			cli.Opt(0, "web.config.file", "FILE", "serve by TLS: the file is that of Prometheus's exporters, without passwords", given(&o.web)),
+			cli.Opt(0, "textfile", "FILE", "write to this file, for node_exporter's textfile collector", given(&o.file)),
 			cli.Flag(0, "once", "print once, or write the file once, and end", &o.once),
 			cli.Opt('i', "interval", "TIME", "how often to look for stuck queue pairs, and to write the file (default 15s)", cli.Period(&o.interval)),
 			cli.Opt(0, "prefix", "WORD", "begin names with this (default rdma)", func(value string) error {
@@ -70,9 +72,21 @@ DaemonSet for Kubernetes.`,
 	}
 }
 
+// given returns the Set of an option whose value isn't empty: a script's variable that isn't set must not turn TLS
+// off, or serve all hosts.
+func given(to *string) func(string) error {
+	return func(value string) error {
+		*to = value
+		if value == "" {
+			return errors.New("the value is empty")
+		}
+		return nil
+	}
+}
+
 func (o *options) run() error {
-	if o.web != "" && (o.once || o.file != "") {
-		return cli.Usagef("--web.config.file needs a server")
+	if (o.web != "" || o.listen != "") && (o.once || o.file != "") {
+		return cli.Usagef("--listen and --web.config.file go neither with --once nor with --textfile")
 	}
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("%w on %s", verbs.ErrNotSupported, runtime.GOOS)
@@ -101,7 +115,7 @@ func (o *options) run() error {
 		}
 		return nil // a service that is stopped has not failed
 	}
-	l, err := net.Listen("tcp", o.listen)
+	l, err := net.Listen("tcp", cmp.Or(o.listen, "localhost:9879"))
 	if err != nil {
 		return err
 	}
@@ -150,6 +164,9 @@ func (o *options) print(ctx context.Context, e *exporter, looker *why.Looker) er
 
 // write replaces a file, so that a reader sees the old or the new one.
 func write(name string, text []byte) error {
+	if is, err := os.Lstat(name); err == nil && !is.Mode().IsRegular() {
+		return fmt.Errorf("%s is no regular file, and isn't replaced by one", name)
+	}
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
 		return err

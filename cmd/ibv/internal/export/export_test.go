@@ -299,6 +299,40 @@ func TestFile(t *testing.T) {
 	}
 }
 
+// TestNotReplaced: what is no regular file stays, such as /dev/stdout.
+func TestNotReplaced(t *testing.T) {
+	dir := t.TempDir()
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink("/dev/stdout", link); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(link, nil); err == nil || !strings.Contains(err.Error(), link+" is no regular file") {
+		t.Error(err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != "/dev/stdout" {
+		t.Errorf("%q, %v", to, err)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		"--listen: the value is empty":          {"-l", ""},
+		"--web.config.file: the value is empty": {"--web.config.file="},
+		"--textfile: the value is empty":        {"--textfile", ""},
+		"go neither with --once":                {"--once", "-l", ":9"},
+		"--web.config.file go neither":          {"--textfile", "x", "--web.config.file", "y"},
+	} {
+		c := Export()
+		operands, err := c.Parse(args)
+		if err == nil {
+			err = c.Run(operands)
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", args, err, want)
+		}
+	}
+}
+
 func TestLabel(t *testing.T) {
 	if got := label("a\xffb" + strings.Repeat("é", 200)); got != "a?b"+strings.Repeat("é", 126) {
 		t.Errorf("%q", got)
