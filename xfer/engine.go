@@ -357,7 +357,7 @@ type Listener struct {
 // more than half as many must say its hello within the time hurry, so that silent strangers don't keep peers out.
 const (
 	maxOpening = 128
-	hurry      = time.Second
+	hurry      = 3 * time.Second
 )
 
 // Listen listens for peers on a TCP address. The listener lasts until it or the engine is closed;
