@@ -263,3 +263,24 @@ func TestRCFails(t *testing.T) {
 		t.Errorf("the client counts %+v", s)
 	}
 }
+
+// TestRCPanic: a handler that panics, as a proxy does when the server behind it breaks off, leaves no session.
+func TestRCPanic(t *testing.T) {
+	r := newRCRig(t, ClientOptions{}, RCServerOptions{MaxSessions: 1})
+	b := random(1000)
+	r.store.set("/bucket/x", b)
+	r.server.next = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Method == http.MethodGet && q.Header.Get("Authorization") == "" { // of a session
+			panic(http.ErrAbortHandler)
+		}
+		r.store.ServeHTTP(w, q)
+	})
+	if _, got := r.do(t, http.MethodGet, "/bucket/x", nil, "Authorization", "me"); !bytes.Equal(got, b) {
+		t.Errorf("got %d bytes", len(got))
+	}
+	r.server.next = r.store
+	r.do(t, http.MethodGet, "/bucket/x", nil)
+	if s := r.client.Stats(); s.Gets != 1 || s.Fallbacks != 1 {
+		t.Errorf("the client counts %+v", s)
+	}
+}

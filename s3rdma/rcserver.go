@@ -174,8 +174,13 @@ func (s *RCServer) prepare(h http.Header, r *http.Request) error {
 	if !s.admit(x) {
 		return refuse(http.StatusTooManyRequests, "there are too many sessions")
 	}
+	waits := false
+	defer func() {
+		if !waits { // also if the next handler panics
+			s.end(x)
+		}
+	}()
 	if err := s.make(r, x); err != nil {
-		s.end(x)
 		return err
 	}
 	token := RCToken{QPN: x.mine.QPN, GID: x.mine.GID, Port: uint8(s.gid.Port), LID: x.mine.LID, Size: uint64(x.size)}
@@ -190,20 +195,17 @@ func (s *RCServer) prepare(h http.Header, r *http.Request) error {
 	h.Set(headerQPN, strconv.FormatUint(uint64(x.mine.QPN), 16))
 
 	s.mu.Lock()
-	closed := s.closed
-	if !closed {
-		s.sessions[x.id] = x
-		x.timer = time.AfterFunc(s.o.Timeout, func() {
-			if s.take(x.id) != nil {
-				s.end(x)
-			}
-		})
-	}
-	s.mu.Unlock()
-	if closed {
-		s.end(x)
+	defer s.mu.Unlock()
+	if s.closed {
 		return refuse(http.StatusServiceUnavailable, "the server is closed")
 	}
+	waits = true
+	s.sessions[x.id] = x
+	x.timer = time.AfterFunc(s.o.Timeout, func() {
+		if s.take(x.id) != nil {
+			s.end(x)
+		}
+	})
 	return nil
 }
 
