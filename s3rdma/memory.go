@@ -197,7 +197,7 @@ func (m *memoryReader) Seek(offset int64, whence int) (int64, error) {
 	return offset, nil
 }
 
-// A body is the body of an answer in registered memory.
+// A body is the body of a request or an answer in registered memory.
 type body struct {
 	mu      sync.Mutex
 	data    []byte // what is left
@@ -206,7 +206,7 @@ type body struct {
 	copied  func(int)
 }
 
-var errBodyClosed = errors.New("s3rdma: read on closed response body")
+var errBodyClosed = errors.New("s3rdma: read on closed body")
 
 func (b *body) Read(p []byte) (int, error) {
 	b.mu.Lock()

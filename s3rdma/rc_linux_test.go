@@ -284,3 +284,18 @@ func TestRCPanic(t *testing.T) {
 		t.Errorf("the client counts %+v", s)
 	}
 }
+
+// TestRCLateReader: whoever reads the body of a PUT after the handler has returned, as a proxy's transport does when
+// the server behind it has answered early, gets an error.
+func TestRCLateReader(t *testing.T) {
+	r := newRCRig(t, ClientOptions{}, RCServerOptions{})
+	var body io.Reader
+	r.server.next = http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { body = q.Body })
+	r.do(t, http.MethodPut, "/bucket/x", random(100_000))
+	if n, err := body.Read(make([]byte, 1)); n != 0 || err != errBodyClosed {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if s := r.client.Stats(); s.Puts != 1 {
+		t.Errorf("the client counts %+v", s)
+	}
+}

@@ -1,7 +1,6 @@
 package s3rdma
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -447,7 +446,10 @@ func (s *RCServer) store(r *http.Request, x *session) error {
 	if err := x.qp.Close(); err != nil {
 		return err
 	}
-	q := s.inner(r, x, io.NopCloser(bytes.NewReader(x.mr.Bytes())))
+	// The handler's reader may outlive the handler, but not the memory.
+	b := &body{data: x.mr.Bytes(), err: io.EOF, copied: func(int) {}}
+	defer b.Close()
+	q := s.inner(r, x, b)
 	q.ContentLength = int64(x.size)
 	q.Header.Set("Content-Length", strconv.Itoa(x.size))
 	w := &memoryWriter{header: make(http.Header)}
