@@ -299,3 +299,29 @@ func TestRCLateReader(t *testing.T) {
 		t.Errorf("the client counts %+v", s)
 	}
 }
+
+// TestRCAnswers: a handler may write what is no object: the text of an error, or an answer to a PUT.
+func TestRCAnswers(t *testing.T) {
+	r := newRCRig(t, ClientOptions{}, RCServerOptions{})
+	r.store.set("/bucket/x", random(10))
+	for _, c := range []struct {
+		method string
+		body   []byte
+		status int
+	}{{http.MethodPut, random(10), http.StatusOK}, {http.MethodPut, random(10), http.StatusConflict}, {http.MethodGet, nil, http.StatusNotFound}} {
+		r.server.next = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.Method == http.MethodHead {
+				r.store.ServeHTTP(w, q)
+				return
+			}
+			must(io.Copy(io.Discard, q.Body))(t)
+			w.WriteHeader(c.status)
+			if n, err := w.Write(random(100)); n != 100 || err != nil {
+				t.Errorf("%s, %d: wrote %d bytes, %v", c.method, c.status, n, err)
+			}
+		})
+		if resp, _ := r.do(t, c.method, "/bucket/x", c.body); resp.StatusCode != c.status {
+			t.Errorf("%s: %s, want %d", c.method, resp.Status, c.status)
+		}
+	}
+}

@@ -318,11 +318,11 @@ func (s *RCServer) fill(r *http.Request, x *session) error {
 	return nil
 }
 
-// A memoryWriter is a ResponseWriter into memory.
+// A memoryWriter is a ResponseWriter into memory, for an object. It drops all other answers.
 type memoryWriter struct {
 	header http.Header
 	status int
-	mem    []byte
+	mem    []byte // nil: the answer to a PUT
 	n      int
 	over   bool // there was more than the memory holds
 }
@@ -337,6 +337,9 @@ func (w *memoryWriter) WriteHeader(status int) {
 
 func (w *memoryWriter) Write(p []byte) (int, error) {
 	w.WriteHeader(http.StatusOK)
+	if w.mem == nil || w.status != http.StatusOK && w.status != http.StatusPartialContent {
+		return len(p), nil
+	}
 	n := copy(w.mem[w.n:], p)
 	w.n += n
 	if n < len(p) {
