@@ -582,6 +582,28 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
+// TestFlush: a handler may begin its answer by Flush.
+func TestFlush(t *testing.T) {
+	b := random(1000)
+	r := newRig(t, ClientOptions{MinBytes: 1, Assume: true}, ServerOptions{}, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			must(io.Copy(io.Discard, q.Body))(t)
+			if q.Method == http.MethodGet {
+				w.Header().Set("Content-Length", "1000")
+			}
+			check(t, http.NewResponseController(w).Flush())
+			if q.Method == http.MethodGet {
+				must(w.Write(b))(t)
+			}
+		})
+	})
+	r.put(t, "/bucket/x", b)
+	if _, got := r.get(t, "/bucket/x", ""); !bytes.Equal(got, b) {
+		t.Errorf("got %d bytes", len(got))
+	}
+	r.seen.want(t, "PUT /bucket/x token", "GET /bucket/x token")
+}
+
 // TestShortAnswer: a handler that writes less than it promised, or more, or panics, or writes nothing.
 func TestShortAnswer(t *testing.T) {
 	b := random(1000)
@@ -605,7 +627,7 @@ func TestShortAnswer(t *testing.T) {
 		"flushed": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Length", "1000")
 			w.Write(b[:10])
-			w.(http.Flusher).Flush()
+			check(t, http.NewResponseController(w).Flush())
 			w.Write(b[10:])
 		}, http.StatusOK, b, true},
 		"streamed": {func(w http.ResponseWriter) { w.Header().Set("Content-Length", "1000"); io.Copy(w, bytes.NewBuffer(b)) }, http.StatusOK, b, true},

@@ -350,6 +350,11 @@ func (w *putWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
+func (w *putWriter) Flush() {
+	w.begin(http.StatusOK)
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
+
 // begin writes the answer's header, once.
 func (w *putWriter) begin(status int) {
 	if w.begun {
@@ -449,8 +454,11 @@ func (w *getWriter) ReadFrom(r io.Reader) (int64, error) {
 	return w.sink.ReadFrom(r)
 }
 
-// Flush does nothing while the answer goes by RDMA: its header follows its body.
+// Flush begins the answer. It does nothing more while the answer goes by RDMA: its header follows its body.
 func (w *getWriter) Flush() {
+	if w.status == 0 {
+		w.WriteHeader(http.StatusOK)
+	}
 	if !w.rdma {
 		_ = http.NewResponseController(w.ResponseWriter).Flush()
 	}
