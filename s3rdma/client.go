@@ -1,6 +1,7 @@
 package s3rdma
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -401,9 +402,7 @@ func (c *Client) put(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if !w.lent {
-		_, err := io.ReadFull(req.Body, w.bytes())
-		if err := errors.Join(err, req.Body.Close()); err != nil {
-			c.release(&w, false)
+		if err := c.fill(req, w); err != nil {
 			return nil, fmt.Errorf("s3rdma: reading the request's body: %w", err)
 		}
 		c.copied(n)
@@ -420,6 +419,39 @@ func (c *Client) put(req *http.Request) (*http.Response, error) {
 	}
 	c.sent(req, &w, true)
 	return nil, err
+}
+
+// fill reads the body of a PUT into the window, and closes it. If that fails, it releases the window. As with net/http, a
+// reader that hangs doesn't outlast the context, and the body must end where its length says.
+func (c *Client) fill(req *http.Request, w window) error {
+	filled := make(chan error)
+	go func() {
+		_, err := io.ReadFull(req.Body, w.bytes())
+		if err == nil {
+			var extra [1]byte
+			if _, err = io.ReadFull(req.Body, extra[:]); err == nil {
+				err = fmt.Errorf("it has more than the %d bytes of ContentLength", w.n)
+			} else if err == io.EOF {
+				err = nil
+			}
+		}
+		if err = errors.Join(err, req.Body.Close()); err != nil {
+			c.release(&w, false)
+		}
+		select {
+		case filled <- err:
+		case <-req.Context().Done():
+			if err == nil {
+				c.release(&w, false)
+			}
+		}
+	}()
+	select {
+	case err := <-filled:
+		return err
+	case <-req.Context().Done():
+		return context.Cause(req.Context())
+	}
 }
 
 // putAnswered decides what the answer to a PUT with a token means.

@@ -582,6 +582,49 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
+// TestWrongLength: a body that is shorter or longer than its length, or fails at its end, is an error, as with net/http.
+func TestWrongLength(t *testing.T) {
+	r := newRig(t, ClientOptions{MinBytes: 1, Assume: true}, ServerOptions{}, nil)
+	for name, body := range map[string]io.Reader{
+		"short": bytes.NewReader(random(999)), "long": bytes.NewReader(random(1001)),
+		"broken": io.MultiReader(bytes.NewReader(random(1000)), Unreadable(1)),
+	} {
+		req := must(http.NewRequestWithContext(t.Context(), http.MethodPut, r.web.URL+"/bucket/x", io.NopCloser(body)))(t)
+		req.ContentLength = 1000
+		if resp, err := r.http.Do(req); err == nil {
+			t.Errorf("%s: %s", name, resp.Status)
+			check(t, resp.Body.Close())
+		}
+	}
+	r.seen.want(t)
+	if r.store.get("/bucket/x") != nil || r.client.pool.free[forPut][smallest] == nil {
+		t.Error("an object was stored, or no memory is free")
+	}
+}
+
+// TestHangingBody: a PUT whose body's reader hangs ends with its context.
+func TestHangingBody(t *testing.T) {
+	r := newRig(t, ClientOptions{MinBytes: 1, Assume: true}, ServerOptions{}, nil)
+	body, w := io.Pipe()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		_, _ = w.Write(random(10))
+		cancel()
+	}()
+	req := must(http.NewRequestWithContext(ctx, http.MethodPut, r.web.URL+"/bucket/x", body))(t)
+	req.ContentLength = 1000
+	if resp, err := r.http.Do(req); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", resp, err)
+	}
+	check(t, w.CloseWithError(io.ErrNoProgress))
+	until(t, func() bool {
+		r.client.pool.mu.Lock()
+		defer r.client.pool.mu.Unlock()
+		return r.client.pool.free[forPut][smallest] != nil
+	})
+	r.seen.want(t)
+}
+
 // TestFlush: a handler may begin its answer by Flush.
 func TestFlush(t *testing.T) {
 	b := random(1000)
