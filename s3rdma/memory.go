@@ -70,7 +70,7 @@ func (p *pool) reserve(use, class int) (*verbs.MR, error) {
 		return mr, nil
 	}
 	for p.bytes+1<<class > p.max {
-		if !p.evict() {
+		if 1<<class > p.max || !p.evict() {
 			return nil, errNoMemory
 		}
 	}

@@ -197,6 +197,11 @@ func TestNoMemory(t *testing.T) {
 	r.put(t, "/bucket/x", random(1<<16))
 	r.put(t, "/bucket/x", random(1<<12))
 	r.seen.want(t, "PUT /bucket/x", "PUT /bucket/x token", "PUT /bucket/x token")
+	r.put(t, "/bucket/y", random(1<<16+1)) // for which no free buffer makes room
+	r.seen.want(t, "PUT /bucket/y")
+	if r.client.pool.bytes != 1<<12 {
+		t.Errorf("%d bytes are registered", r.client.pool.bytes)
+	}
 	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, r.web.URL+"/bucket/x", nil))(t)
 	open := must(r.http.Do(req))(t) // takes all memory, as long as its body is open
 	r.get(t, "/bucket/x", "")
@@ -210,7 +215,7 @@ func TestNoMemory(t *testing.T) {
 	must(io.ReadAll(read.Body))(t) // and never closes it
 	r.get(t, "/bucket/x", "")
 	r.seen.want(t, "GET /bucket/x token", "GET /bucket/x token")
-	if s := r.client.Stats(); s.Fallbacks != 2 {
+	if s := r.client.Stats(); s.Fallbacks != 3 {
 		t.Errorf("the client counts %+v", s)
 	}
 }
