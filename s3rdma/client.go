@@ -203,13 +203,13 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 			if req.Method == http.MethodPut && c.offersPut(req) && rcTakesPut(req) {
 				return c.put(req)
 			}
-			if req.Method == http.MethodGet && c.offersGet(req) {
+			if c.offersGet(req) {
 				return c.rcGet(req)
 			}
 		case time.Since(h.deaf) < deafFor && !c.o.Assume:
 		case req.Method == http.MethodPut && (h.speaks || c.o.Assume) && c.offersPut(req):
 			return c.put(req)
-		case req.Method == http.MethodGet && c.offersGet(req):
+		case c.offersGet(req):
 			return c.get(req)
 		}
 	}
@@ -264,12 +264,18 @@ func (c *Client) copied(n int) { c.stats.copied.Add(uint64(n)) }
 
 func success(status int) bool { return status >= 200 && status < 300 }
 
-// lent returns the caller's memory for the request, or nil.
+// lent returns the caller's memory for the request, or nil. A GET of anything but an object has none: clients of S3 also ask
+// with the caller's context where a bucket is, for instance.
 func (c *Client) lent(req *http.Request) *lent {
-	if l, ok := req.Context().Value(lentKey{}).(lent); ok {
+	if l, ok := req.Context().Value(lentKey{}).(lent); ok && (req.Method != http.MethodGet || getsObject(req)) {
 		return &l
 	}
 	return nil
+}
+
+// getsObject reports whether the request is a GetObject.
+func getsObject(req *http.Request) bool {
+	return req.Method == http.MethodGet && req.URL != nil && len(req.URL.Path) > 1 && onlyQueries(req.URL, "partNumber", "versionId", "x-id")
 }
 
 // offersPut reports whether the request is a PutObject or an UploadPart with a body that can go by RDMA.
@@ -282,7 +288,7 @@ func (c *Client) offersPut(req *http.Request) bool {
 // offersGet reports whether the request is a GetObject whose body can come by RDMA.
 func (c *Client) offersGet(req *http.Request) bool {
 	n, whole, ok := wanted(req.Header.Get("Range"))
-	return ok && (whole || n >= c.o.MinBytes) && (req.Body == nil || req.Body == http.NoBody) && onlyQueries(req.URL, "partNumber", "versionId", "x-id")
+	return ok && (whole || n >= c.o.MinBytes) && (req.Body == nil || req.Body == http.NoBody) && getsObject(req)
 }
 
 // onlyQueries reports whether the URL has no query parameters but these, those that override headers of the response, and

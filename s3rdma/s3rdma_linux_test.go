@@ -385,6 +385,24 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// TestMemoryElsewhere: a GET of anything but an object leaves the caller's memory alone.
+func TestMemoryElsewhere(t *testing.T) {
+	const answer = "<LocationConstraint/>"
+	r := newRig(t, ClientOptions{}, ServerOptions{}, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { must(io.WriteString(w, answer))(t) })
+	})
+	mr := must(r.client.PD().AllocMR(10, verbs.MROptions{Access: verbs.AccessLocalWrite | verbs.AccessRemoteWrite}))(t)
+	defer mr.Close()
+	for _, path := range []string{"/bucket/?location", "/"} {
+		req := must(http.NewRequestWithContext(WithMemory(t.Context(), mr, 0, 10), http.MethodGet, r.web.URL+path, nil))(t)
+		resp := must(r.http.Do(req))(t)
+		if b := must(io.ReadAll(resp.Body))(t); string(b) != answer || mr.Bytes()[0] != 0 {
+			t.Errorf("%s: %q, and in memory %q", path, b, mr.Bytes())
+		}
+		check(t, resp.Body.Close())
+	}
+}
+
 // TestSignature: a request's signature holds behind the Server, also one of its body and its length, and the
 // Server hides a token that isn't signed. A Client that signs has the token signed, and nothing of the body.
 func TestSignature(t *testing.T) {
