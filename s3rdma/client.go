@@ -203,7 +203,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 			if req.Method == http.MethodPut && c.offersPut(req) && rcTakesPut(req) {
 				return c.put(req)
 			}
-			if c.offersGet(req) {
+			if c.offersGet(req) && onlyQueries(req.URL, "x-id") { // it knows no versions and no parts
 				return c.rcGet(req)
 			}
 		case time.Since(h.deaf) < deafFor && !c.o.Assume:

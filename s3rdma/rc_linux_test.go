@@ -109,6 +109,10 @@ func TestRCOverHTTP(t *testing.T) {
 	r.seen.want(t, "PUT /bucket/x", "PUT /bucket/x", "PUT /bucket/x", "PUT /bucket/x", "PUT /bucket/x")
 	r.do(t, http.MethodPut, "/bucket/x", b, "Content-Type", "application/octet-stream")
 	r.seen.want(t, "POST /.hipobj-rc/prepare token", "POST /.hipobj-rc/ready")
+	for _, query := range []string{"?versionId=1", "?partNumber=1"} {
+		r.do(t, http.MethodGet, "/bucket/x"+query, nil)
+		r.seen.want(t, "GET /bucket/x")
+	}
 	b = random(6000)
 	r.do(t, http.MethodPut, "/bucket/x", b)
 	_, got := r.do(t, http.MethodGet, "/bucket/x", nil)
