@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strconv"
 	"strings"
@@ -342,6 +343,8 @@ type window struct {
 	n    int
 	use  int
 	lent bool
+
+	repeated bool // an earlier request with its token has no answer
 }
 
 // window returns memory for a request's body of n bytes.
@@ -353,7 +356,7 @@ func (c *Client) window(l *lent, use, n int) (window, error) {
 	if l.off < 0 || l.n < 1 || l.off > l.mr.Len()-l.n || l.n > MaxBytes || use == forPut && l.n != n {
 		return window{}, fmt.Errorf("s3rdma: %w: %d bytes at %d of an MR of %d, for a body of %d", verbs.ErrInvalid, l.n, l.off, l.mr.Len(), n)
 	}
-	return window{l.mr, l.off, l.n, use, true}, nil
+	return window{mr: l.mr, off: l.off, n: l.n, use: use, lent: true}, nil
 }
 
 // bytes returns the window's memory, or nil if it isn't mapped.
@@ -367,15 +370,15 @@ func (w *window) bytes() []byte {
 // release gives the window's memory back. If in doubt, the server may still use it.
 func (c *Client) release(w *window, doubt bool) {
 	if !w.lent {
-		c.pool.put(w.use, w.mr, doubt || c.o.Revoke)
+		c.pool.put(w.use, w.mr, doubt || w.repeated || c.o.Revoke)
 	}
 }
 
-// offer returns the request with a token in place of a body.
-func (c *Client) offer(req *http.Request, w *window) (*http.Request, error) {
+// offer returns the request with a token in place of a body, and a context.
+func (c *Client) offer(ctx context.Context, req *http.Request, w *window) (*http.Request, error) {
 	t := c.port
 	t.Addr, t.Size, t.RKey = w.mr.Addr()+uint64(w.off), uint32(w.n), w.mr.RKey()
-	o := *req
+	o := req.WithContext(ctx)
 	o.Header = req.Header.Clone()
 	if o.Header == nil {
 		o.Header = make(http.Header)
@@ -387,11 +390,11 @@ func (c *Client) offer(req *http.Request, w *window) (*http.Request, error) {
 	}
 	if c.o.Sign != nil {
 		o.Header.Set("X-Amz-Content-Sha256", "UNSIGNED-PAYLOAD")
-		if err := c.o.Sign(&o); err != nil {
+		if err := c.o.Sign(o); err != nil {
 			return nil, fmt.Errorf("s3rdma: signing the request: %w", err)
 		}
 	}
-	return &o, nil
+	return o, nil
 }
 
 // put sends a PUT with a token.
@@ -416,7 +419,7 @@ func (c *Client) put(req *http.Request) (*http.Response, error) {
 	if c.rc != nil {
 		return c.rcPut(req, w)
 	}
-	o, err := c.offer(req, &w)
+	o, err := c.offer(req.Context(), req, &w)
 	if err == nil {
 		var resp *http.Response
 		if resp, err = c.o.Next.RoundTrip(o); err == nil {
@@ -514,7 +517,11 @@ func (c *Client) get(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	o, err := c.offer(req, &w)
+	// net/http itself repeats a GET whose connection breaks before the answer. The server may still be at work on the
+	// first one.
+	var tries atomic.Int32
+	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { tries.Add(1) }})
+	o, err := c.offer(ctx, req, &w)
 	if err != nil {
 		c.release(&w, false)
 		return nil, err
@@ -524,6 +531,7 @@ func (c *Client) get(req *http.Request) (*http.Response, error) {
 		c.release(&w, true)
 		return nil, err
 	}
+	w.repeated = tries.Load() > 1
 	r := replyOf(resp)
 	resp.Request = req
 	if r.code != 0 {

@@ -403,6 +403,30 @@ func TestMemoryElsewhere(t *testing.T) {
 	}
 }
 
+// TestRepeated: net/http repeats a GET whose connection breaks. The memory of the first one, which has no answer, isn't used
+// again.
+func TestRepeated(t *testing.T) {
+	var tokens []string
+	r := newRig(t, ClientOptions{MinBytes: 1}, ServerOptions{}, nil)
+	r.web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if tokens = append(tokens, q.Header.Get(headerToken)); len(tokens) == 2 {
+			panic(http.ErrAbortHandler)
+		}
+		r.server.ServeHTTP(w, q)
+	})
+	b := random(5000)
+	r.store.set("/bucket/x", b)
+	for range 3 {
+		if _, got := r.get(t, "/bucket/x", ""); !bytes.Equal(got, b) {
+			t.Errorf("got %d bytes", len(got))
+		}
+	}
+	r.seen.want(t, "GET /bucket/x token", "GET /bucket/x token", "GET /bucket/x token")
+	if len(tokens) != 4 || tokens[2] != tokens[1] || tokens[3] == tokens[2] {
+		t.Errorf("the tokens are %q", tokens)
+	}
+}
+
 // TestSignature: a request's signature holds behind the Server, also one of its body and its length, and the
 // Server hides a token that isn't signed. A Client that signs has the token signed, and nothing of the body.
 func TestSignature(t *testing.T) {
