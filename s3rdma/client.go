@@ -543,7 +543,7 @@ func (c *Client) get(req *http.Request) (*http.Response, error) {
 	case success(resp.StatusCode) && r.moved:
 		// A server may fill the window and leave out the rest. So a full window may hold less than a whole
 		// object, unless the caller has chosen the window.
-		if r.fits(resp, w.n) && !(whole && !w.lent && r.bytes == int64(w.n)) {
+		if r.fits(resp, w.n) && !(whole && !w.lent && r.bytes == int64(w.n)) && !unpacks(req, resp) {
 			discard(resp)
 			c.stats.moved(&c.stats.gets, int(r.bytes))
 			data := w.bytes()
@@ -601,6 +601,12 @@ func (r *reply) fits(resp *http.Response, n int) bool {
 		}
 	}
 	return true
+}
+
+// unpacks reports whether net/http may unpack the body if it comes over HTTP: it does so for requests that don't say what
+// they accept. Then the way that the body takes must not decide.
+func unpacks(req *http.Request, resp *http.Response) bool {
+	return strings.EqualFold(resp.Header.Get("Content-Encoding"), "gzip") && req.Header.Get("Accept-Encoding") == "" && req.Header.Get("Range") == ""
 }
 
 // refused reports whether the token may be the reason why the request failed, so that it is worth another one

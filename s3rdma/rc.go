@@ -282,7 +282,7 @@ func (c *Client) rcGet(req *http.Request) (*http.Response, error) {
 		_, err = fmt.Sscanf(s, "bytes %d-%d/", &first, &last)
 	}
 	if err != nil || resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusPartialContent || (req.Header.Get("Range") != "") != (resp.StatusCode == http.StatusPartialContent) ||
-		n < int64(c.o.MinBytes) || n < 1 || n > MaxRCBytes || resp.StatusCode == http.StatusPartialContent && n != last-first+1 || l != nil && n > int64(l.n) {
+		n < int64(c.o.MinBytes) || n < 1 || n > MaxRCBytes || resp.StatusCode == http.StatusPartialContent && n != last-first+1 || l != nil && n > int64(l.n) || unpacks(req, resp) {
 		return c.plain(req, l)
 	}
 	w, err := c.window(l, forGet, int(n))

@@ -2,6 +2,7 @@ package s3rdma
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -424,6 +425,48 @@ func TestRepeated(t *testing.T) {
 	r.seen.want(t, "GET /bucket/x token", "GET /bucket/x token", "GET /bucket/x token")
 	if len(tokens) != 4 || tokens[2] != tokens[1] || tokens[3] == tokens[2] {
 		t.Errorf("the tokens are %q", tokens)
+	}
+}
+
+// TestGzip: an object with Content-Encoding: gzip comes unpacked or not as over HTTP, over both variants.
+func TestGzip(t *testing.T) {
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	must(z.Write(random(1000)))(t)
+	check(t, z.Close())
+	handler := http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		w.Header().Set("Content-Length", strconv.Itoa(packed.Len())) // which ServeContent leaves to gzip
+		http.ServeContent(w, q, "x", time.Time{}, bytes.NewReader(packed.Bytes()))
+	})
+	for name, accept := range map[string]string{"unpacked": "", "packed": "identity"} {
+		for _, rc := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, rc=%t", name, rc), func(t *testing.T) {
+				var url string
+				var client *http.Client
+				if rc {
+					r := newRCRig(t, ClientOptions{}, RCServerOptions{})
+					r.server.next, url, client = handler, r.web.URL, r.http
+				} else {
+					r := newRig(t, ClientOptions{MinBytes: 1}, ServerOptions{}, func(http.Handler) http.Handler { return handler })
+					url, client = r.web.URL, r.http
+				}
+				req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/bucket/x", nil))(t)
+				want := random(1000)
+				if accept != "" {
+					req.Header.Set("Accept-Encoding", accept)
+					want = packed.Bytes()
+				}
+				resp := must(client.Do(req))(t)
+				defer resp.Body.Close()
+				if got := must(io.ReadAll(resp.Body))(t); !bytes.Equal(got, want) || resp.Uncompressed != (accept == "") {
+					t.Errorf("got %d bytes, want %d; unpacked: %t", len(got), len(want), resp.Uncompressed)
+				}
+				if s := client.Transport.(*Client).Stats(); (s.Gets == 1) != (accept != "") {
+					t.Errorf("the client counts %+v", s)
+				}
+			})
+		}
 	}
 }
 
