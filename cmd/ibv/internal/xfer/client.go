@@ -82,7 +82,7 @@ func encrypt(ctx context.Context, conn net.Conn, config *tls.Config) (net.Conn, 
 	if errors.As(err, &plain) {
 		return nil, errNoTLS
 	}
-	return nil, err
+	return nil, errors.New(stranger.Text(err.Error())) // a certificate has any names
 }
 
 // meet exchanges the first messages.

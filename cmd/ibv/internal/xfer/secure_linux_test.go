@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
+	"github.com/goverbs/goverbs/internal/rdmatest/strangertest"
 )
 
 // An authority signs certificates, and writes them to a folder.
@@ -120,5 +122,33 @@ func TestTLS(t *testing.T) {
 	}
 	if _, err := (&security{ca: a.ca()}).config(""); err == nil {
 		t.Error("a server without a certificate has TLS")
+	}
+}
+
+// TestHostileCertificate: the names in a server's certificate don't control the terminal.
+func TestHostileCertificate(t *testing.T) {
+	key := rdmatest.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
+	c := &x509.Certificate{SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: strangertest.Escapes}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"\x1b[2J"}}
+	der := rdmatest.Must(x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key))(t)
+	door := rdmatest.Must(tls.Listen("tcp", here+":0", &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}))(t)
+	defer door.Close()
+	go func() {
+		for {
+			conn, err := door.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.(*tls.Conn).Handshake()
+			conn.Close()
+		}
+	}()
+	o := newOptions()
+	o.port, o.ca, o.output = door.Addr().(*net.TCPAddr).Port, newAuthority(t).ca(), t.TempDir()
+	for _, host := range []string{here, "localhost"} {
+		if _, err := o.fetched(t.Context(), host, nil); err == nil || !strings.Contains(err.Error(), "x509") {
+			t.Errorf("%s: %v", host, err)
+		} else {
+			strangertest.Harmless(t, err.Error())
+		}
 	}
 }
