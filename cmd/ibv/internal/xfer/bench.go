@@ -32,15 +32,18 @@ const maxAtATime = 4096
 func (o *options) bench(ctx context.Context, operands []string) error {
 	r, err := o.benched(ctx, operands[0])
 	switch {
+	case err == nil:
 	case ctx.Err() != nil:
-		return errors.New("interrupted")
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return err // a hint follows
-	case err != nil:
-		return errors.New(stranger.Text(err.Error()))
+		err = errors.New("interrupted")
+	case errors.Is(err, syscall.ECONNREFUSED): // a hint follows
+	default:
+		err = errors.New(stranger.Text(err.Error()))
+	}
+	if r == nil || len(r.Rows) == 0 {
+		return err
 	}
 	if o.json {
-		err = cli.JSON(r)
+		err = errors.Join(err, cli.JSON(r))
 	} else {
 		r.print(&cli.Stdout)
 	}
@@ -50,7 +53,7 @@ func (o *options) bench(ctx context.Context, operands []string) error {
 	return err
 }
 
-// benched measures what the plan says.
+// benched measures what the plan says. With an error it returns what was measured before.
 func (o *options) benched(ctx context.Context, host string) (*Result, error) {
 	c, err := o.dial(ctx, host)
 	if err != nil {
@@ -64,7 +67,7 @@ func (o *options) benched(ctx context.Context, host string) (*Result, error) {
 	for i := 0; i < len(sets); i++ {
 		rails, err := o.over(ctx, c, sets[i], r)
 		if err != nil {
-			return nil, err
+			return r, err
 		}
 		for _, rail := range rails {
 			if i == 0 && o.Each && len(rails) > 1 {

@@ -391,6 +391,27 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchInterrupted: what was measured before an interrupt is not lost.
+func TestBenchInterrupted(t *testing.T) {
+	n := machines(t)
+	o := start(t, "")
+	o.Sizes, o.At, o.Time, o.picture = []int{64, 4096}, []int{1}, time.Millisecond, filepath.Join(t.TempDir(), "so-far.svg")
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	n.SetFault(func(r verbstest.Request) verbstest.Fault {
+		if r.Length == 4096 {
+			interrupt()
+		}
+		return verbstest.Fault{}
+	})
+	if err := o.bench(ctx, []string{here}); err == nil || err.Error() != "interrupted" {
+		t.Errorf("%v", err)
+	}
+	if svg := string(rdmatest.Must(os.ReadFile(o.picture))(t)); !strings.Contains(svg, "64 B") || strings.Contains(svg, "4 KiB") {
+		t.Error(svg)
+	}
+}
+
 // TestProgress: the line shows each rail's speed since the last one.
 func TestProgress(t *testing.T) {
 	done, stats := int64(0), xfer.PeerStats{Lanes: []xfer.LaneStats{{Rail: "a/1", Class: "small"}, {Rail: "a/1", Class: "bulk"}, {Rail: "b/1", Class: "bulk"}}}
