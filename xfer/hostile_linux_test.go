@@ -355,7 +355,7 @@ func TestAdmission(t *testing.T) {
 	m.l = rdmatest.Must(m.b.Listen(t.Context(), "127.0.0.1:0"))(t)
 	m.a = m.engine(t, 0, 1, xfer.Options{TLS: &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"}})
 	ctx, addr := patient(t), m.l.Addr().String()
-	if _, err := m.a.Dial(ctx, addr); !errors.Is(err, xfer.ErrDenied) || !strings.Contains(err.Error(), "not the first one") {
+	if _, err := m.a.Dial(ctx, addr); !errors.Is(err, xfer.ErrDenied) || !strings.Contains(err.Error(), "not the first one") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("Admit refuses: %v", err)
 	}
 	peer := rdmatest.Must(m.a.Dial(ctx, addr))(t)
@@ -380,5 +380,19 @@ func TestAdmission(t *testing.T) {
 	cancel()
 	if _, err := m.a.Dial(ended, addr); !errors.Is(err, context.Canceled) {
 		t.Errorf("the context has ended: %v", err)
+	}
+	silent := rdmatest.Must(net.Listen("tcp", "127.0.0.1:0"))(t)
+	defer silent.Close()
+	ended, cancel = context.WithCancel(ctx)
+	go func() {
+		if c, err := silent.Accept(); err == nil {
+			defer c.Close()
+			c.Read(make([]byte, 1)) // the hello begins
+			cancel()
+			io.Copy(io.Discard, c)
+		}
+	}()
+	if _, err := plain.Dial(ended, silent.Addr().String()); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "\n") {
+		t.Errorf("the context ends: %v", err)
 	}
 }

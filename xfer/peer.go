@@ -1,6 +1,7 @@
 package xfer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -202,7 +203,7 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string, lost []
 	}
 	if dialed != "" {
 		if err := p.write(me); err != nil {
-			return nil, errors.Join(ctx.Err(), err)
+			return nil, cmp.Or(ctx.Err(), err)
 		}
 	}
 	refuse := func(err error) (*Peer, error) {
@@ -217,9 +218,12 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string, lost []
 	m, err := readMessage(conn)
 	switch {
 	case err != nil:
-		return refuse(fmt.Errorf("no hello of an engine: %w", errors.Join(ctx.Err(), err)))
+		return refuse(fmt.Errorf("no hello of an engine: %w", cmp.Or(ctx.Err(), err)))
 	case m.Kind == bye:
-		return nil, errors.Join(ErrDenied, m.failure())
+		if err := m.failure(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDenied, err)
+		}
+		return nil, ErrDenied
 	case m.Kind != hello:
 		return refuse(fmt.Errorf("the peer begins with %q", string(m.Kind)))
 	}
@@ -258,7 +262,7 @@ func (e *Engine) meet(ctx context.Context, conn net.Conn, dialed string, lost []
 		err = p.write(me)
 	}
 	if !stop() { // the deadline has passed, or will
-		err = errors.Join(ctx.Err(), err)
+		err = cmp.Or(ctx.Err(), err)
 	}
 	if err != nil {
 		p.end(err)
