@@ -77,8 +77,8 @@ func (e *Engine) AllocWith(n int, o AllocOptions) (*Memory, error) {
 
 // RegisterFile maps n bytes of a file from offset off on, which is a multiple of the page size, and
 // registers them on every rail. The file may be closed then. Close unmaps them: the slices of Bytes must
-// not be used after that. The file must not become shorter before. All n bytes stay in memory until then: of
-// a file that is larger than that, one piece after the other is registered.
+// not be used after that. The file must have n bytes there, and not become shorter before. All n bytes stay in
+// memory until then: of a file that is larger than that, one piece after the other is registered.
 //
 // Devices can write only to files in memory: in tmpfs, hugetlbfs, or made by memfd_create. Others must be
 // readOnly, since Linux 6.5 at the latest: the kernel can't know which pages a device changes.
