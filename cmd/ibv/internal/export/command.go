@@ -51,7 +51,7 @@ DaemonSet for Kubernetes.`,
 			cli.Opt('l', "listen", "ADDR:PORT", "serve here (default localhost:9879)", given(&o.listen)),
 			cli.Opt(0, "web.config.file", "FILE", "serve by TLS: the file is that of Prometheus's exporters, without passwords", given(&o.web)),
 			cli.Opt(0, "textfile", "FILE", "write to this file, for node_exporter's textfile collector", given(&o.file)),
-			cli.Flag(0, "once", "print once, or write the file once, and end", &o.once),
+			cli.Flag(0, "once", "print once, or write the file once, and end; status 1 if something is missing", &o.once),
 			cli.Opt('i', "interval", "TIME", "how often to look for stuck queue pairs, and to write the file (default 15s)", cli.Period(&o.interval)),
 			cli.Opt(0, "prefix", "WORD", "begin names with this (default rdma)", func(value string) error {
 				o.prefix = value
@@ -156,9 +156,15 @@ func (o *options) print(ctx context.Context, e *exporter, looker *why.Looker) er
 	e.lookOnce(ctx, looker)
 	text := e.collect(ctx).text(false)
 	if o.file != "" {
-		return write(o.file, text)
+		if err := write(o.file, text); err != nil {
+			return err
+		}
+	} else {
+		cli.Print(string(text))
 	}
-	cli.Print(string(text))
+	if len(e.told["look"])+len(e.told["collect"]) > 0 {
+		return cli.ErrReported
+	}
 	return nil
 }
 

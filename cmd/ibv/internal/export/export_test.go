@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/goverbs/goverbs/cmd/ibv/internal/cli"
 	"github.com/goverbs/goverbs/cmd/ibv/internal/why"
 	"github.com/goverbs/goverbs/ib"
 	"github.com/goverbs/goverbs/monitor"
@@ -184,6 +185,28 @@ func TestLater(t *testing.T) {
 		t.Errorf("%d tries, %d reports", tries, said)
 	}
 }
+
+// TestOnce: what can't be read makes --once fail, which writes the rest.
+func TestOnce(t *testing.T) {
+	for _, failure := range []error{nil, syscall.EPROTONOSUPPORT} {
+		e, b := newBed(t)
+		e.report = func(string, ...any) {}
+		b.failure = failure
+		o := options{file: filepath.Join(t.TempDir(), "rdma.prom"), interval: time.Nanosecond}
+		err := o.print(t.Context(), e, why.NewLooker(&why.Host{Root: t.TempDir(), Kernel: empty{}}))
+		if (err == cli.ErrReported) != (failure != nil) || err != nil && err != cli.ErrReported {
+			t.Errorf("%v: %v", failure, err)
+		}
+		if b, err := os.ReadFile(o.file); err != nil || !strings.Contains(string(b), "\nrdma_processes ") {
+			t.Errorf("%v: %v, %q", failure, err, b)
+		}
+	}
+}
+
+// empty is a kernel without devices.
+type empty struct{ why.Kernel }
+
+func (empty) Devices(context.Context) ([]rdmanl.Device, error) { return nil, nil }
 
 func TestPods(t *testing.T) {
 	const uid = "1b4e28ba-2fa1-11d2-883f-0016d3cca427"
