@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -113,7 +114,7 @@ rdma_port_data_received_bytes_total{device="mlx5_0",port="1"} 1000
 rdma_port_info{device="mlx5_0",port="1",link_layer="Ethernet",netdev="eth0",width="4X"} 1
 rdma_port_link_events_total{device="mlx5_0",port="1",state="DOWN"} 2
 rdma_port_mtu_bytes{device="mlx5_0",port="1"} 4096
-rdma_port_other{device="mlx5_0",port="1",name="active_qps"} 6
+rdma_port_other_now{device="mlx5_0",port="1",name="active_qps",unit="count",source="netlink"} 6
 rdma_port_other_total{device="mlx5_0",port="1",name="link_downed",unit="count",source="netlink"} 3
 rdma_port_other_total{device="mlx5_0",port="1",name="sent_pkts",unit="packets",source="netlink"} 4
 rdma_process_info{pid="10",comm="program \"10\"\n\\",cgroup="",container="",namespace="",pod="",pod_uid=""} 1
@@ -143,6 +144,13 @@ rdma_stuck_queue_pairs{device="mlx5_1",reason="device-fatal",pid="",comm=""} 1
 	open := string(e.collect(t.Context()).text(true))
 	if !strings.Contains(open, "# TYPE rdma_link_downed counter\nrdma_link_downed_total{") || !strings.HasSuffix(open, "\n# EOF\n") || samples([]byte(open)) != want {
 		t.Errorf("%s", open)
+	}
+	names := make(map[string]bool)
+	for _, line := range regexp.MustCompile(`(?m)^# TYPE (\S+) `).FindAllStringSubmatch(open, -1) {
+		if names[line[1]] {
+			t.Errorf("two metrics have the name %s in OpenMetrics", line[1])
+		}
+		names[line[1]] = true
 	}
 	e.most, e.prefix = 1, "node_infiniband"
 	few := samples(e.collect(t.Context()).text(false))

@@ -67,15 +67,15 @@ func (p *page) counters(all []monitor.Counter, labels []string) {
 	seen := make(map[string]bool)
 	for _, c := range all {
 		n, known := names[c.Name]
+		// Two sources may have a counter of the same name.
+		other := append(labels[:len(labels):len(labels)], "name", c.Name, "unit", c.Unit.String(), "source", c.Source.String())
 		switch {
 		case known && !seen[c.Name]:
 			p.add(n.name, counter, n.help, float64(c.Value), labels...)
 		case c.Gauge:
-			p.add("port_other", gauge, "A figure of the driver that goes up and down.", float64(c.Value), append(labels[:len(labels):len(labels)], "name", c.Name)...)
+			p.add("port_other_now", gauge, "A figure of the driver that goes up and down.", float64(c.Value), other...)
 		default:
-			// Two sources may have a counter of the same name.
-			p.add("port_other_total", counter, "A counter of the driver that has no metric of its own.", float64(c.Value),
-				append(labels[:len(labels):len(labels)], "name", c.Name, "unit", c.Unit.String(), "source", c.Source.String())...)
+			p.add("port_other_total", counter, "A counter of the driver that has no metric of its own.", float64(c.Value), other...)
 		}
 		seen[c.Name] = true
 	}
