@@ -154,13 +154,13 @@ func (e *exporter) collect(ctx context.Context) *page {
 		p.failed = append(p.failed, err)
 	}
 	for _, d := range devices {
-		p.add("info", gauge, "A device.", 1, "device", d.Name, "firmware_version", label(d.Firmware.Or("")), "protocol", label(d.Protocol.Or("")), "node_guid", d.NodeGUID.Or(ib.GUID{}).String())
+		p.add("info", gauge, "A device.", 1, "device", d.Name, "firmware_version", d.Firmware.Or(""), "protocol", d.Protocol.Or(""), "node_guid", d.NodeGUID.Or(ib.GUID{}).String())
 		counts, err := e.source.Counts(ctx, d.Index)
 		if err != nil {
 			p.failed = append(p.failed, err)
 		}
 		for _, c := range counts {
-			p.add("objects", gauge, "Objects that exist on a device.", float64(c.Now), "device", d.Name, "type", label(c.Name))
+			p.add("objects", gauge, "Objects that exist on a device.", float64(c.Now), "device", d.Name, "type", c.Name)
 		}
 	}
 	e.users(ctx, p, devices)
@@ -177,7 +177,7 @@ func (e *exporter) ports(ctx context.Context, p *page) {
 	}
 	for _, x := range ports {
 		labels := []string{"device", x.Device, "port", strconv.Itoa(x.Number)}
-		p.add("port_info", gauge, "A port.", 1, append(labels[:4:4], "link_layer", x.LinkLayer.String(), "netdev", label(x.Netdev), "width", x.Width.String())...)
+		p.add("port_info", gauge, "A port.", 1, append(labels[:4:4], "link_layer", x.LinkLayer.String(), "netdev", x.Netdev, "width", x.Width.String())...)
 		p.add("state_id", gauge, "The state of a port (0: no change, 1: down, 2: init, 3: armed, 4: active, 5: active defer).", float64(x.State), labels...)
 		p.add("physical_state_id", gauge, "The physical state of a port (1: sleep, 2: polling, 3: disabled, 4: training, 5: link up, 6: error recovery).", float64(x.PhysState), labels...)
 		const bits = 8
@@ -269,11 +269,11 @@ func (e *exporter) users(ctx context.Context, p *page, devices []rdmanl.Device) 
 	p.add("processes", gauge, "Processes, and the kernel, with queue pairs or memory regions.", float64(len(all)))
 	for _, u := range all[:min(len(all), e.most)] {
 		x := u.process
-		who := []string{"pid", strconv.Itoa(int(x.PID)), "comm", label(x.Comm)}
+		who := []string{"pid", strconv.Itoa(int(x.PID)), "comm", x.Comm}
 		if x.PID != 0 {
 			k := podOf(e.root, x.Cgroup, x.Container)
 			p.add("process_info", gauge, "A process. Labels that aren't known are empty.", 1,
-				append(who[:4:4], "cgroup", label(x.Cgroup), "container", x.Container, "namespace", label(k.namespace), "pod", label(k.name), "pod_uid", k.uid)...)
+				append(who[:4:4], "cgroup", x.Cgroup, "container", x.Container, "namespace", k.namespace, "pod", k.name, "pod_uid", k.uid)...)
 		}
 		for _, name := range slices.Sorted(maps.Keys(u.devices)) {
 			d := u.devices[name]
@@ -326,6 +326,6 @@ func (e *exporter) stuck(p *page) {
 			pid = strconv.Itoa(int(k.pid))
 		}
 		p.add("stuck_queue_pairs", gauge, "Queue pairs that are stuck, by the finding of 'ibv why'; where a device doesn't tell which, those that may be.", float64(places[k]),
-			"device", k.device, "reason", k.reason, "pid", pid, "comm", label(k.comm))
+			"device", k.device, "reason", k.reason, "pid", pid, "comm", k.comm)
 	}
 }

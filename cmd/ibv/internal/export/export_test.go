@@ -364,9 +364,13 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+// TestLabel: whatever the names are, labels are valid, and control no terminal.
 func TestLabel(t *testing.T) {
-	if got := label("a\xffb" + strings.Repeat("é", 200)); got != "a?b"+strings.Repeat("é", 126) {
-		t.Errorf("%q", got)
+	p := &page{prefix: "rdma", families: make(map[string]*family)}
+	p.add("x", gauge, "Help.", 1, "a", "a\xffb\x1b[2J\u202e\u009b\n\"\\\r", "b", strings.Repeat("é", 200))
+	want := "# HELP rdma_x Help.\n# TYPE rdma_x gauge\nrdma_x{a=\"a?b?[2J??\\n\\\"\\\\?\",b=\"" + strings.Repeat("é", 128) + "\"} 1\n"
+	if got := string(p.text(false)); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

@@ -1,10 +1,6 @@
 package export
 
-import (
-	"strings"
-
-	"github.com/goverbs/goverbs/monitor"
-)
+import "github.com/goverbs/goverbs/monitor"
 
 // names has the metrics of counters that node_exporter's infiniband collector has, too: after the prefix they
 // have the same names.
@@ -79,14 +75,4 @@ func (p *page) counters(all []monitor.Counter, labels []string) {
 		}
 		seen[c.Name] = true
 	}
-}
-
-// label makes a text of the system a label's value: valid UTF-8 and not long.
-func label(s string) string {
-	const most = 256
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "")
-	}
-	return s
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A page collects the samples of metrics, each metric's together.
@@ -56,7 +58,7 @@ func (p *page) text(open bool) []byte {
 			b.WriteString(f.name)
 			for i := 0; i+1 < len(s.labels); i += 2 {
 				b.WriteByte("{,"[min(i, 1)])
-				b.WriteString(s.labels[i] + `="` + escape.Replace(s.labels[i+1]) + `"`)
+				b.WriteString(s.labels[i] + `="` + escape.Replace(label(s.labels[i+1])) + `"`)
 			}
 			if len(s.labels) > 0 {
 				b.WriteByte('}')
@@ -74,3 +76,18 @@ func (p *page) text(open bool) []byte {
 
 // escape escapes a label's value. Unlike Go, the formats know only these escapes.
 var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+// label makes any text a label's value: valid UTF-8, not long, and without characters that control a terminal.
+func label(s string) string {
+	const most = 256
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || r != '\n' && !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "")
+	}
+	return s
+}
