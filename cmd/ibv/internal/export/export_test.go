@@ -230,6 +230,22 @@ func TestPods(t *testing.T) {
 			t.Errorf("%s: %+v, want %s", cgroup, got, want)
 		}
 	}
+	// Programs that may make cgroups can't give them the names of another pod.
+	e, _ := newBed(t)
+	lie := "/kubepods/pod0123456789abcdef0123456789abcdef/" + container
+	other := strings.Repeat("ab", 32)
+	for cgroup, want := range map[string]pod{
+		"/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-" + other + ".scope" + lie:            {uid: uid},
+		"/kubepods.slice/kubepods-pod" + uid + ".slice/cri-containerd-" + other + ".scope/" + container:     {uid: uid},
+		"/system.slice/docker-" + other + ".scope" + lie:                                                    {},
+		"/user.slice/user-1000.slice/user@1000.service" + lie:                                               {},
+		"/kubepods/burstable/pod" + uid + "/" + container:                                                   {"ml", "train-0", uid},
+		"/kubepods/burstable/pod" + uid + "/" + container + "/kubepods/pod0123456789abcdef0123456789abcdef": {"ml", "train-0", uid},
+	} {
+		if got := podOf(e.root, cgroup, why.ContainerOf(cgroup)); got != want {
+			t.Errorf("%s: %+v, want %+v", cgroup, got, want)
+		}
+	}
 	root := t.TempDir()
 	config := filepath.Join(root, "run/containers/storage/overlay-containers", container, "userdata/config.json")
 	if err := os.MkdirAll(filepath.Dir(config), 0o755); err != nil {

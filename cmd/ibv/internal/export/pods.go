@@ -11,12 +11,18 @@ import (
 type pod struct{ namespace, name, uid string }
 
 // podOf returns the pod of a process: its UID from the name of the cgroup, and its name from what the container's
-// runtime has written, if that is mounted here. Without these there is none.
+// runtime has written, if that is mounted here. Without these there is none. Below user.slice, users choose the
+// names of cgroups, and below that of a container, its programs.
 func podOf(root, cgroup, container string) (p pod) {
-	p.uid = podUID(cgroup)
-	if container == "" {
+	if strings.Contains(cgroup, "/user.slice/") {
 		return p
 	}
+	if container == "" {
+		p.uid = podUID(cgroup)
+		return p
+	}
+	outside, _, _ := strings.Cut(cgroup, container)
+	p.uid = podUID(outside)
 	for _, r := range []struct{ file, namespace, name string }{
 		{"run/containerd/io.containerd.runtime.v2.task/k8s.io/ID/config.json", "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name"},
 		{"run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io/ID/config.json", "io.kubernetes.cri.sandbox-namespace", "io.kubernetes.cri.sandbox-name"},

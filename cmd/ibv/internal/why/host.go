@@ -147,11 +147,12 @@ func (h *Host) Process(o *rdmanl.Owner) *Process {
 }
 
 // ContainerOf returns the ID of the container whose cgroup this is, or "". A runtime's cgroup has
-// the ID of 64 digits in its name.
+// the ID of 64 digits in its name. Of containers in a container it is the outermost, which those
+// within can't choose.
 func ContainerOf(cgroup string) string {
 	const digits = 64
 	parts := strings.FieldsFunc(cgroup, func(r rune) bool { return r == '/' || r == '-' || r == '.' || r == ':' })
-	for _, p := range slices.Backward(parts) {
+	for _, p := range parts {
 		if len(p) == digits && strings.Trim(p, "0123456789abcdef") == "" {
 			return p
 		}
