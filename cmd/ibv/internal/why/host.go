@@ -128,8 +128,7 @@ func (h *Host) Process(o *rdmanl.Owner) *Process {
 		p.Comm = comm // the process's, not the thread's
 	}
 	for line := range strings.Lines(h.read("proc", pid, "cgroup")) {
-		_, path, _ := strings.Cut(strings.TrimSpace(line), "::")
-		if path != "" && path != "/" {
+		if path, ok := strings.CutPrefix(strings.TrimSpace(line), "0::"); ok && path != "/" {
 			p.Cgroup = path
 		}
 	}

@@ -265,6 +265,11 @@ func TestProcess(t *testing.T) {
 	if p.PID != 7 || p.Comm != "victim" || p.State != "S" || p.Container != id || !p.waits("poll_schedule") || p.name() != "victim (pid 7)" {
 		t.Errorf("%+v", p)
 	}
+	// A name in a hierarchy of cgroup v1 isn't taken for that of v2.
+	b.write("4:memory:/a::/kubepods/"+id+"\n0::/\n", "proc/7/cgroup")
+	if p := b.host().Process(&rdmanl.Owner{PID: rdmanl.Some(uint32(7))}); p.Cgroup != "" || p.Container != "" {
+		t.Errorf("%+v", p)
+	}
 	if p := b.host().Process(&rdmanl.Owner{Kernel: rdmanl.Some("nvme_rdma")}); p.name() != "[nvme_rdma]" {
 		t.Errorf("%+v", p)
 	}
