@@ -166,10 +166,14 @@ func (r *Report) ask(ctx context.Context, host string, port int, interval time.D
 	defer context.AfterFunc(ctx, func() { c.Close() })()
 	w := stranger.NewWire(c, mostAnswer)
 	var a answer
-	if err := w.Tell(question{version, pairs, min(interval, mostInterval)}, mostSilence); err != nil {
-		return err
+	err = w.Tell(question{version, pairs, min(interval, mostInterval)}, mostSilence)
+	if err == nil {
+		err = w.Hear(&a, mostPatience)
 	}
-	if err := w.Hear(&a, mostPatience); err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		return fmt.Errorf("the peer %s: %w", host, err)
 	}
 	if a.Error == "" && (len(a.Ends) != len(pairs) || slices.ContainsFunc(a.Ends, func(e end) bool { return e.QP != nil && e.QP.Process == nil })) {

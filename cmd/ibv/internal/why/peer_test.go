@@ -119,6 +119,30 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
+// TestInterrupted: who interrupts the command while the peer is silent is told nothing about connections.
+func TestInterrupted(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer c.Close()
+		_ = stranger.NewWire(c, mostQuestion).Hear(new(question), time.Minute)
+		interrupt()
+		_, _ = io.Copy(io.Discard, c)
+	}()
+	r := looks(t, mlx5(t).host(), func() {})
+	if err := r.ask(ctx, "127.0.0.1", l.Addr().(*net.TCPAddr).Port, 1); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 // twins is a kernel with the devices of two beds.
 type twins struct{ a, b *bed }
 
