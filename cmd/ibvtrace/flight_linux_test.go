@@ -120,6 +120,11 @@ func TestListen(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, b, err)
 		}
 	}
+	for _, name := range []string{"", "@abstract"} {
+		if l, err := listen(name); err == nil || !strings.Contains(err.Error(), "names no file") {
+			t.Errorf("%q: %v, %v", name, l, err)
+		}
+	}
 	for range 2 {
 		l, err := listen(socket)
 		if err != nil {

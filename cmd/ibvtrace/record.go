@@ -275,6 +275,9 @@ func (r *recorder) store(taken io.WriterTo, at time.Time) (name string, err erro
 // listen listens where dump asks. A socket that nobody listens on is that of a recorder that was
 // killed.
 func listen(name string) (net.Listener, error) {
+	if name == "" || name[0] == '@' { // package net takes it for a socket without a file, to which all users may connect
+		return nil, fmt.Errorf("--socket=%s names no file", name)
+	}
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
 	}
