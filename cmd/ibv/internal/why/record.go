@@ -16,8 +16,11 @@ type pages struct {
 	tried map[uint64]bool
 }
 
-// mostMapping limits the mappings that are searched, in bytes. Queues' records are in small ones.
-const mostMapping = 256 << 20
+// Limits of what is searched of a process, in bytes.
+const (
+	mostMapping  = 256 << 20 // queues' records are in small mappings
+	mostSearched = 64 << 30
+)
 
 // records reads the doorbell records of a process's completion queues, which are known by physical
 // addresses, from its memory. That doesn't stop the program. With an IOMMU, the addresses are other
@@ -105,6 +108,7 @@ func (l *look) search(pid uint32, table *os.File, wanted map[uint64]bool, p *pag
 	}
 	size := uint64(os.Getpagesize())
 	buffer := make([]byte, 1<<16)
+	left := uint64(mostSearched)
 	for line := range strings.Lines(string(maps)) {
 		addresses, rest, _ := strings.Cut(line, " ")
 		first, end, _ := strings.Cut(addresses, "-")
@@ -113,6 +117,10 @@ func (l *look) search(pid uint32, table *os.File, wanted map[uint64]bool, p *pag
 		if err != nil || err2 != nil || !strings.HasPrefix(rest, "rw-p ") || to-from > mostMapping {
 			continue
 		}
+		if to-from > left {
+			return
+		}
+		left -= to - from
 		for at := from; at < to; {
 			n, err := table.ReadAt(buffer[:min((to-at)/size*entry, uint64(len(buffer)))], int64(at/size*entry))
 			if err != nil || n < entry {

@@ -4,7 +4,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/goverbs/goverbs/mlx5ctx"
 )
 
 // TestRecords: a CQ's record is found by its physical address, also after the program has moved it. What is known of a
@@ -56,5 +60,33 @@ func TestRecords(t *testing.T) {
 	look()
 	if len(l.pages) != 0 {
 		t.Errorf("remembered: %v", l.pages)
+	}
+}
+
+// TestRecordsBounded: a program with mappings without end doesn't make a look last as long.
+func TestRecordsBounded(t *testing.T) {
+	b := mlx5(t)
+	size := uint64(os.Getpagesize())
+	var maps strings.Builder
+	at := uint64(mostMapping)
+	for ; at <= mostSearched; at += mostMapping {
+		fmt.Fprintf(&maps, "%x-%x rw-p 00000000 00:00 0\n", at, at+mostMapping)
+	}
+	fmt.Fprintf(&maps, "%x-%x rw-p 00000000 00:00 0\n", at, at+size)
+	b.write(maps.String(), "proc", 7, "maps")
+	b.write("", "proc", 7, "mem")
+	b.write("", "proc", 7, "pagemap")
+	table, err := os.OpenFile(filepath.Join(b.root, "proc/7/pagemap"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	if _, err := table.WriteAt(binary.NativeEndian.AppendUint64(nil, present|100), int64(at/size*entry)); err != nil {
+		t.Fatal(err)
+	}
+	l := &look{host: b.host()}
+	l.records(7, []*cq{{CQ: mlx5ctx.CQ{Record: 100 * size}}})
+	if found := l.pages[7].found; len(found) != 0 {
+		t.Errorf("%v", found)
 	}
 }
