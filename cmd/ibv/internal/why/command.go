@@ -79,7 +79,7 @@ state of that queue pair and the name of its program. Run it for as long as it i
 			cli.Opt('b', "bind", "ADDR", "server: address to listen on (default all)", cli.Text(&o.bind)),
 			cli.Opt('p', "port", "PORT", fmt.Sprintf("the server's TCP port (default %d)", defaultPort), cli.Int(&o.port, 1, 65535)),
 		},
-		Notes: "Exit status: 0 if nothing seems stuck, 1 if there are findings, 2 after wrong usage.",
+		Notes: "Exit status: 0 if nothing seems stuck, 1 after findings or a failure, 2 after wrong usage.",
 		Examples: []cli.Example{
 			{"ibv why", "is anything stuck?"},
 			{"ibv why -i 5s 3217", "what does process 3217 wait for?"},
