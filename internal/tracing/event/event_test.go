@@ -125,6 +125,8 @@ func TestRefused(t *testing.T) {
 		head + `,"args":{"a":"\q"}}`:     "not JSON",
 		head + `,"x":` + strings.Repeat("[", 1000) + strings.Repeat("]", 1000) + `}`: "nested too deep",
 		head + `,"args":{"a":[1` + strings.Repeat(",1", maxValues) + `]}}`:           "too many values",
+		`{"v":"1.0","ts":"9999-12-31T23:59:59-01:00","kind":"note"}`:                 "ts is",
+		`{"v":"1.0","ts":"0000-01-01T00:00:00+01:00","kind":"note"}`:                 "ts is",
 	} {
 		if e, err := Parse([]byte(line)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.80s: %v, %v; want an error with %q", line, e, err, want)

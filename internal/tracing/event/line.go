@@ -132,7 +132,8 @@ func nounOf(t reflect.Type) string {
 // event returns the line's event.
 func (l *line) event() (*Event, error) {
 	t, err := time.Parse(time.RFC3339Nano, l.Time)
-	if err != nil && l.Time != "" {
+	const lastYear = 9999 // that RFC 3339 has, also in UTC
+	if year := t.UTC().Year(); l.Time != "" && (err != nil || year < 0 || year > lastYear) {
 		return nil, fmt.Errorf("ts is %q", l.Time)
 	}
 	if t.IsZero() || l.Kind == "" {
