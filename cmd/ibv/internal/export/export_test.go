@@ -222,6 +222,7 @@ func TestPods(t *testing.T) {
 		"/kubepods/burstable/pod" + uid + "/" + container:                                        uid,
 		"/kubepods.slice/kubepods-pod" + strings.ReplaceAll(uid, "-", "_") + ".slice/x.scope":    uid,
 		"/kubelet.slice/kubelet-kubepods.slice/pod0123456789abcdef0123456789abcdef/" + container: "0123456789abcdef0123456789abcdef",
+		"/../../pod" + uid + "/" + container:                                                     uid, // as seen from another pod's namespace of cgroups
 		"/kubepods/besteffort/podman":                                                            "",
 		"/user.slice/pod" + uid:                                                                  "",
 		"/system.slice/docker-" + container + ".scope":                                           "",

@@ -43,7 +43,8 @@ func podOf(root, cgroup, container string) (p pod) {
 // "kubepods-…-podUID.slice" with underscores for dashes.
 func podUID(cgroup string) string {
 	const length, digits = len("00000000-0000-0000-0000-000000000000"), 32 // those of static pods have no dashes
-	if !strings.Contains(cgroup, "kubepods") {
+	// Seen from another pod, with its own namespace of cgroups, the name begins below kubepods.
+	if !strings.Contains(cgroup, "kubepods") && !strings.HasPrefix(cgroup, "/../") {
 		return ""
 	}
 	for part := range strings.SplitSeq(cgroup, "/") {
