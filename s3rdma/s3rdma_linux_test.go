@@ -737,6 +737,23 @@ func TestFlush(t *testing.T) {
 	r.seen.want(t, "PUT /bucket/x token", "GET /bucket/x token")
 }
 
+// TestTwoHeaders: a second WriteHeader has no effect, as with net/http.
+func TestTwoHeaders(t *testing.T) {
+	b := random(1000)
+	r := newRig(t, ClientOptions{MinBytes: 1}, ServerOptions{}, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			w.WriteHeader(http.StatusOK)
+			w.WriteHeader(http.StatusAccepted)
+			must(w.Write(b))(t)
+		})
+	})
+	if status, got := r.get(t, "/bucket/x", ""); status != http.StatusOK || !bytes.Equal(got, b) {
+		t.Errorf("%d, %d bytes", status, len(got))
+	}
+	r.seen.want(t, "GET /bucket/x token")
+}
+
 // TestShortAnswer: a handler that writes less than it promised, or more, or panics, or writes nothing.
 func TestShortAnswer(t *testing.T) {
 	b := random(1000)

@@ -402,6 +402,9 @@ type getWriter struct {
 func (w *getWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *getWriter) WriteHeader(status int) {
+	if w.rdma && status >= 200 {
+		return // a second one has no effect
+	}
 	if w.status != 0 || status < 200 {
 		w.ResponseWriter.WriteHeader(status) // which complains about a second one
 		return
