@@ -79,10 +79,10 @@ type Client struct {
 // A host is what is known of a server.
 type host struct {
 	speaks bool      // it has answered with headerReply
-	deaf   time.Time // it ignores tokens, as of then
+	deaf   time.Time // it ignores or refuses tokens, as of then
 }
 
-// deafFor is how long a host that ignores tokens gets none, and maxHosts how many hosts are remembered.
+// deafFor is how long a deaf host gets no tokens, and maxHosts how many hosts are remembered.
 const (
 	deafFor  = time.Minute
 	maxHosts = 4096
@@ -566,7 +566,11 @@ func (c *Client) get(req *http.Request) (*http.Response, error) {
 	discard(resp)
 	c.release(&w, r.moved)
 	c.stats.fallbacks.Add(1)
-	return c.plain(req, l)
+	resp, err = c.plain(req, l)
+	if err == nil && success(resp.StatusCode) && r.code == 0 && !c.host(req.URL.Host).speaks {
+		c.learn(req.URL.Host, host{deaf: time.Now()})
+	}
+	return resp, err
 }
 
 // A reply is what a server says of a token.

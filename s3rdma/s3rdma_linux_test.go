@@ -754,6 +754,37 @@ func TestTwoHeaders(t *testing.T) {
 	r.seen.want(t, "GET /bucket/x token")
 }
 
+// TestStrict: the handler behind a Server never sees a token that isn't signed. And a host that refuses tokens gets
+// none for some time.
+func TestStrict(t *testing.T) {
+	b := random(1000)
+	strict := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if q.Header.Get(headerToken) != "" {
+				http.Error(w, "There were headers present in the request which were not signed", http.StatusForbidden)
+				return
+			}
+			next.ServeHTTP(w, q)
+		})
+	}
+	r := newRig(t, ClientOptions{MinBytes: 1}, ServerOptions{Allow: func(*http.Request, Token) bool { return false }}, strict)
+	r.store.set("/bucket/x", b)
+	get := func() {
+		t.Helper()
+		if status, got := r.get(t, "/bucket/x", ""); status != http.StatusOK || !bytes.Equal(got, b) {
+			t.Errorf("%d, %d bytes", status, len(got))
+		}
+	}
+	get()
+	r.seen.want(t, "GET /bucket/x token")
+
+	clear(r.client.hosts)
+	r.web.Config.Handler = strict(r.store)
+	get()
+	get()
+	r.seen.want(t, "GET /bucket/x token", "GET /bucket/x", "GET /bucket/x")
+}
+
 // TestShortAnswer: a handler that writes less than it promised, or more, or panics, or writes nothing.
 func TestShortAnswer(t *testing.T) {
 	b := random(1000)

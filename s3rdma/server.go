@@ -258,6 +258,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	inner := new(http.Request)
+	*inner = *r
+	inner.Header = maps.Clone(r.Header)
+	if !signs(r, headerToken) {
+		inner.Header.Del(headerToken) // else it would count as a header that lacks a signature
+	}
 	client := s.o.Client(r)
 	hasBody := r.ContentLength != 0
 	if err != nil || hasBody || s.o.Allow != nil && !s.o.Allow(r, token) || !s.admit(client) {
@@ -267,16 +273,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			writeError(w, http.StatusNotImplemented, "RDMANotSupported", "The body must come over HTTP.")
 			return
 		}
-		s.next.ServeHTTP(w, r)
+		s.next.ServeHTTP(w, inner)
 		return
 	}
 	defer s.leave(client)
-	inner := new(http.Request)
-	*inner = *r
-	inner.Header = maps.Clone(r.Header)
-	if !signs(r, headerToken) {
-		inner.Header.Del(headerToken) // else it would count as a header that lacks a signature
-	}
 	if put {
 		s.put(w, inner, token)
 	} else {
