@@ -835,6 +835,42 @@ func TestShortAnswer(t *testing.T) {
 	}
 }
 
+// TestQuietBeforeAnswer: when an error is answered, nothing writes to the client's memory any more, which the client takes
+// for another body.
+func TestQuietBeforeAnswer(t *testing.T) {
+	r := newRig(t, ClientOptions{MinBytes: 1}, ServerOptions{ChunkBytes: 100}, func(http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			must(w.Write(random(500)))(t)
+		})
+	})
+	r.web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		r.server.ServeHTTP(&headerWriter{w, func(int) {
+			if q.Header.Get(headerToken) != "" && len(r.server.idle) != 1 {
+				t.Error("the lane is in use")
+			}
+		}}, q)
+	})
+	req := must(http.NewRequestWithContext(t.Context(), http.MethodGet, r.web.URL+"/bucket/x", nil))(t)
+	if resp, err := r.http.Do(req); err == nil {
+		check(t, resp.Body.Close())
+	}
+	if s := r.server.Stats(); s.Failed != 1 {
+		t.Errorf("the server counts %+v", s)
+	}
+}
+
+// A headerWriter is told of the answer's status.
+type headerWriter struct {
+	http.ResponseWriter
+	begins func(status int)
+}
+
+func (w *headerWriter) WriteHeader(status int) {
+	w.begins(status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
 // TestAborted: a handler that gives up in the middle ends the transfer, and leaves the lane for the next one.
 func TestAborted(t *testing.T) {
 	var abort bool

@@ -474,6 +474,7 @@ func (w *getWriter) finish() {
 	}
 	s := w.sink.s
 	if err := w.sink.finish(); err != nil {
+		w.sink.end() // the client uses the memory again when it has the answer
 		s.stats.failed.Add(1)
 		for name := range w.Header() { // those of the object
 			w.Header().Del(name)
