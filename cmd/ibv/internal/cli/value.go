@@ -31,6 +31,18 @@ func Text(to *string) func(string) error {
 	}
 }
 
+// Given is Text for a value that isn't empty: a script's variable that isn't set must not turn TLS off, or serve all
+// hosts.
+func Given(to *string) func(string) error {
+	return func(value string) error {
+		*to = value
+		if value == "" {
+			return errors.New("the value is empty")
+		}
+		return nil
+	}
+}
+
 // Word returns the Set of an option whose value is one of some words.
 func Word(to *string, words ...string) func(string) error {
 	return func(value string) error {

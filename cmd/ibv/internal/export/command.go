@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -48,9 +47,9 @@ It opens no device. Any user can run it, but only root (CAP_NET_ADMIN) sees all 
 stuck. docs/export.md has rules for alerts, a dashboard, a unit for systemd and a
 DaemonSet for Kubernetes.`,
 		Options: []cli.Option{
-			cli.Opt('l', "listen", "ADDR:PORT", "serve here (default localhost:9879)", given(&o.listen)),
-			cli.Opt(0, "web.config.file", "FILE", "serve by TLS: the file is that of Prometheus's exporters, without passwords", given(&o.web)),
-			cli.Opt(0, "textfile", "FILE", "write to this file, for node_exporter's textfile collector", given(&o.file)),
+			cli.Opt('l', "listen", "ADDR:PORT", "serve here (default localhost:9879)", cli.Given(&o.listen)),
+			cli.Opt(0, "web.config.file", "FILE", "serve by TLS: the file is that of Prometheus's exporters, without passwords", cli.Given(&o.web)),
+			cli.Opt(0, "textfile", "FILE", "write to this file, for node_exporter's textfile collector", cli.Given(&o.file)),
 			cli.Flag(0, "once", "print once, or write the file once, and end; status 1 if something is missing", &o.once),
 			cli.Opt('i', "interval", "TIME", "how often to look for stuck queue pairs, and to write the file (default 15s)", cli.Period(&o.interval)),
 			cli.Opt(0, "prefix", "WORD", "begin names with this (default rdma)", func(value string) error {
@@ -69,18 +68,6 @@ DaemonSet for Kubernetes.`,
 			{"ibv export --textfile /var/lib/prometheus/node-exporter/rdma.prom", "for node_exporter"},
 		},
 		Run: func([]string) error { return o.run() },
-	}
-}
-
-// given returns the Set of an option whose value isn't empty: a script's variable that isn't set must not turn TLS
-// off, or serve all hosts.
-func given(to *string) func(string) error {
-	return func(value string) error {
-		*to = value
-		if value == "" {
-			return errors.New("the value is empty")
-		}
-		return nil
 	}
 }
 

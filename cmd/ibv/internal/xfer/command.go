@@ -83,17 +83,23 @@ func (o *options) all() []cli.Option {
 
 func (o *options) common() []cli.Option {
 	return append([]cli.Option{
-		cli.Opt('d', "devices", "LIST", "devices, or ports such as mlx5_0/1 (default all that can be used)", cli.Text(&o.devices)),
+		cli.Opt('d', "devices", "LIST", "devices, or ports such as mlx5_0/1 (default all that can be used)", func(value string) error {
+			o.devices = value
+			if len(list(value)) == 0 {
+				return errors.New("no devices")
+			}
+			return nil
+		}),
 		cli.Opt('p', "port", "PORT", "the server's TCP port; the next one is used, too (default 18520)", cli.Int(&o.port, 1, 65534)),
 	}, o.security.options()...)
 }
 
 func (o *options) serving() []cli.Option {
-	return []cli.Option{cli.Opt('b', "bind", "ADDR", "serve: address to listen on (default all)", cli.Text(&o.bind))}
+	return []cli.Option{cli.Opt('b', "bind", "ADDR", "serve: address to listen on (default all)", cli.Given(&o.bind))}
 }
 
 func (o *options) fetching() []cli.Option {
-	return []cli.Option{cli.Opt('o', "output", "DIR", "fetch: where to (default .)", cli.Text(&o.output))}
+	return []cli.Option{cli.Opt('o', "output", "DIR", "fetch: where to (default .)", cli.Given(&o.output))}
 }
 
 func (o *options) result() []cli.Option {
@@ -161,6 +167,9 @@ func variant(word string) (*cli.Command, error) {
 	c.Run = func(operands []string) error {
 		if word != "serve" && len(operands) == 0 {
 			return cli.Usagef("which host?")
+		}
+		if slices.Contains(operands, "") {
+			return cli.Usagef("an operand is empty")
 		}
 		ctx, stop := cli.Interruptible()
 		defer stop()

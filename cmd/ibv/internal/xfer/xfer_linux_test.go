@@ -440,4 +440,13 @@ func TestWrongUsage(t *testing.T) {
 			t.Errorf("%q: status %d", line, status)
 		}
 	}
+	// As when a script's variable isn't set.
+	for _, args := range [][]string{
+		{"serve", ""}, {"serve", "-b", ""}, {"serve", "--tls-cert=", "--tls-key=", "--tls-ca="}, {"serve", "--tls-ca", ""}, {"serve", "-d", ""}, {"serve", "-d", ","},
+		{"fetch", ""}, {"fetch", "h", ""}, {"fetch", "h", "-o", ""}, {"bench", ""},
+	} {
+		if status := Xfer().Main("ibv xfer", args); status != cli.Wrong {
+			t.Errorf("%q: status %d", args, status)
+		}
+	}
 }
