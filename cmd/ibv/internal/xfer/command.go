@@ -256,6 +256,11 @@ func (o *options) fetched(ctx context.Context, host string, paths []string) (*Fe
 		return nil, err
 	}
 	defer c.close()
+	engine, err := xfer.Open(xfer.Options{Devices: list(o.devices), TLS: c.tls})
+	if err != nil {
+		return nil, err
+	}
+	defer engine.Close()
 	if err := os.MkdirAll(o.output, 0o777); err != nil {
 		return nil, err
 	}
@@ -273,11 +278,6 @@ func (o *options) fetched(ctx context.Context, host string, paths []string) (*Fe
 			return nil, err
 		}
 	}
-	engine, err := xfer.Open(xfer.Options{Devices: list(o.devices), TLS: c.tls})
-	if err != nil {
-		return nil, err
-	}
-	defer engine.Close()
 	if t.mine, err = engine.Alloc(slots * slotBytes); err != nil {
 		return nil, err
 	}

@@ -132,7 +132,7 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-// TestAllDevices: without -d, all devices are used.
+// TestAllDevices: without -d, all devices are used. With a wrong one, no folder is made.
 func TestAllDevices(t *testing.T) {
 	machines(t)
 	served := t.TempDir()
@@ -142,6 +142,14 @@ func TestAllDevices(t *testing.T) {
 	if r := fetch(t, o); r.Files != 1 || len(r.Rails) != 4 {
 		t.Errorf("%+v", r)
 	}
+	o.devices, o.output = "vt2/2", filepath.Join(t.TempDir(), "none")
+	if _, err := o.fetched(t.Context(), here, nil); err == nil || !strings.Contains(err.Error(), `no port "2"`) {
+		t.Errorf("a port that isn't there: %v", err)
+	}
+	if _, err := os.Stat(o.output); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without a device, the folder was made: %v", err)
+	}
+	o.devices = ""
 	o.Sizes, o.At, o.Time = []int{64}, []int{1}, time.Millisecond
 	if r := rdmatest.Must(o.benched(t.Context(), here))(t); len(r.Rows) != 1 || len(r.Rows[0].Shares) != 4 {
 		t.Errorf("%+v", r)
