@@ -5,7 +5,6 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -55,20 +54,6 @@ func Starter() {
 	err := &NotRunError{syscall.Exec(os.Args[1], os.Args[2:], os.Environ())}
 	fmt.Fprintf(os.Stderr, "ibvtrace: %s: %v\n", os.Args[1], err)
 	os.Exit(err.Status())
-}
-
-// A NotRunError says why the command can't be executed.
-type NotRunError struct{ Err error }
-
-func (e *NotRunError) Error() string { return e.Err.Error() }
-func (e *NotRunError) Unwrap() error { return e.Err }
-
-// Status returns the exit status that shells and env(1) have for such a command.
-func (e *NotRunError) Status() int {
-	if errors.Is(e.Err, exec.ErrNotFound) || errors.Is(e.Err, fs.ErrNotExist) {
-		return 127
-	}
-	return 126
 }
 
 // start runs the starter and returns its PID once it has stopped itself.
