@@ -1,6 +1,6 @@
 // Package verbstest provides RDMA devices for tests of programs that use packages verbs, rdmacm,
-// rsocket, valkeyrdma and xfer, and s3rdma's RC variant. They need no hardware, no kernel module and no permission: a Network is in the
-// test's own process, and stands in for the kernel.
+// rsocket, valkeyrdma and xfer, and s3rdma's RC variant. They need no hardware, no kernel module
+// and no permission: a Network is in the test's own process, and stands in for the kernel.
 //
 //	func TestServer(t *testing.T) {
 //		verbstest.New(t)
