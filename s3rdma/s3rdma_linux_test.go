@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -407,10 +408,15 @@ func TestMemoryElsewhere(t *testing.T) {
 // TestRepeated: net/http repeats a GET whose connection breaks. The memory of the first one, which has no answer, isn't used
 // again.
 func TestRepeated(t *testing.T) {
+	var mu sync.Mutex // a connection's goroutine may still serve when the next connection's starts
 	var tokens []string
 	r := newRig(t, ClientOptions{MinBytes: 1}, ServerOptions{}, nil)
 	r.web.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if tokens = append(tokens, q.Header.Get(headerToken)); len(tokens) == 2 {
+		mu.Lock()
+		tokens = append(tokens, q.Header.Get(headerToken))
+		n := len(tokens)
+		mu.Unlock()
+		if n == 2 {
 			panic(http.ErrAbortHandler)
 		}
 		r.server.ServeHTTP(w, q)
@@ -423,6 +429,8 @@ func TestRepeated(t *testing.T) {
 		}
 	}
 	r.seen.want(t, "GET /bucket/x token", "GET /bucket/x token", "GET /bucket/x token")
+	mu.Lock()
+	defer mu.Unlock()
 	if len(tokens) != 4 || tokens[2] != tokens[1] || tokens[3] == tokens[2] {
 		t.Errorf("the tokens are %q", tokens)
 	}
