@@ -786,7 +786,9 @@ func TestStrict(t *testing.T) {
 	get()
 	r.seen.want(t, "GET /bucket/x token")
 
+	r.client.mu.Lock()
 	clear(r.client.hosts)
+	r.client.mu.Unlock()
 	r.web.Config.Handler = strict(r.store)
 	get()
 	get()
@@ -881,10 +883,10 @@ func (w *headerWriter) WriteHeader(status int) {
 
 // TestAborted: a handler that gives up in the middle ends the transfer, and leaves the lane for the next one.
 func TestAborted(t *testing.T) {
-	var abort bool
+	var abort atomic.Bool
 	r := newRig(t, ClientOptions{MinBytes: 1, Assume: true}, ServerOptions{ChunkBytes: 100, MaxTransfers: 1}, func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !abort {
+			if !abort.Load() {
 				next.ServeHTTP(w, r)
 				return
 			}
@@ -898,7 +900,7 @@ func TestAborted(t *testing.T) {
 		})
 	})
 	for range 3 {
-		abort = true
+		abort.Store(true)
 		for _, method := range []string{http.MethodPut, http.MethodGet} {
 			req := must(http.NewRequestWithContext(t.Context(), method, r.web.URL+"/bucket/x", nil))(t)
 			if method == http.MethodPut {
@@ -908,7 +910,7 @@ func TestAborted(t *testing.T) {
 				t.Errorf("%s: %v", method, resp.Status)
 			}
 		}
-		abort = false
+		abort.Store(false)
 		until(t, func() bool { // the server's side may end a little later
 			r.server.mu.Lock()
 			defer r.server.mu.Unlock()
