@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -167,13 +166,7 @@ func record(args []string) error {
 	defer listener.Close()
 	r := &recorder{o: &o, kept: flight.New(o.keep, o.size<<20)}
 	go r.serve(listener)
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGUSR1)
-	go func() {
-		for range signals {
-			r.write("SIGUSR1", time.Now())
-		}
-	}()
+	writeAtSignal(r)
 	end, err := o.trace(r)
 	r.Close()
 	if err == nil {
@@ -270,30 +263,6 @@ func (r *recorder) store(taken io.WriterTo, at time.Time) (name string, err erro
 		}
 	}
 	return name, err
-}
-
-// listen listens where dump asks. A socket that nobody listens on is that of a recorder that was
-// killed.
-func listen(name string) (net.Listener, error) {
-	if name == "" || name[0] == '@' { // package net takes it for a socket without a file, to which all users may connect
-		return nil, fmt.Errorf("--socket=%s names no file", name)
-	}
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return nil, err
-	}
-	// Nobody listens on another kind of file, either.
-	if is, err := os.Lstat(name); err == nil && is.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("%s is no socket; --socket chooses another place", name)
-	}
-	if c, err := net.Dial("unix", name); err == nil {
-		c.Close()
-		return nil, fmt.Errorf("another ibvtrace record listens on %s; --socket chooses another", name)
-	} else if errors.Is(err, syscall.ECONNREFUSED) {
-		os.Remove(name)
-	}
-	old := syscall.Umask(0o177) // only this user may connect
-	defer syscall.Umask(old)
-	return net.Listen("unix", name)
 }
 
 // serve answers dump.

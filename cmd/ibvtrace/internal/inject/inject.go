@@ -7,18 +7,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/goverbs/goverbs/cmd/ibvtrace/internal/filter"
+	"github.com/goverbs/goverbs/internal/operr"
 	"github.com/goverbs/goverbs/internal/tracing/event"
 	"github.com/goverbs/goverbs/uapi"
 )
 
 // A Rule changes some calls of some verbs.
 type Rule struct {
-	Errno  unix.Errno    // the call fails with this, and is not made; 0: it is made
+	Errno  syscall.Errno // the call fails with this, and is not made; 0: it is made
 	Delay  time.Duration // before the call is made
 	Event  *uint32       // the type of the event that the program reads
 	Reason uint32        // the status in an event of the connection manager
@@ -151,10 +151,10 @@ func (r *Rule) parseWhen(s string) error {
 	return err
 }
 
-func errnoNamed(name string) (unix.Errno, error) {
+func errnoNamed(name string) (syscall.Errno, error) {
 	const maxErrno = 4095
-	for e := unix.Errno(1); e <= maxErrno && name != ""; e++ { // some numbers have no name
-		if unix.ErrnoName(e) == name {
+	for e := syscall.Errno(1); e <= maxErrno && strings.HasPrefix(name, "E"); e++ { // some numbers have no name
+		if operr.Name(e) == name {
 			return e, nil
 		}
 	}
