@@ -8,6 +8,7 @@ import (
 	"math"
 	"net"
 	"net/netip"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -236,9 +237,13 @@ func TestHostilePeers(t *testing.T) {
 			}()
 			attack(t, r)
 			<-r.refused
-			wantError(t, failed, rsocket.ErrProtocol)
+			want := rsocket.ErrProtocol
+			if overIWARP() && strings.HasSuffix(name, "than credits") && !errors.Is(failed, want) {
+				want = syscall.ECONNRESET // the device may find no receive for a message, and ends the connection
+			}
+			wantError(t, failed, want)
 			if _, err := io.Copy(io.Discard, c); name != "data after the end" {
-				wantError(t, err, rsocket.ErrProtocol)
+				wantError(t, err, want)
 			}
 			rdmatest.Check(t, c.Close())
 		})
