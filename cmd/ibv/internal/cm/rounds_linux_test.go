@@ -214,8 +214,9 @@ func TestMckeyRounds(t *testing.T) {
 			if heard == 0 { // a receiver waits for the first message
 				send()
 			}
-			if err := strangertest.Finished(t, ended); err == nil && heard > 0 && heard < o.messages || err != nil && heard == 0 {
-				t.Errorf("%d messages of %d have come, and the receiver ends with %v", heard, o.messages, err)
+			// A busy member may also be silent for that long between two messages.
+			if err := strangertest.Finished(t, ended); err == nil && heard > 0 && heard < o.messages {
+				t.Errorf("%d messages of %d have come, and the receiver has ended without an error", heard, o.messages)
 			}
 			ended = receive(rdmatest.Patience)
 			send()
