@@ -99,7 +99,14 @@ func main() {
 
 	counts := ratios.New()
 	sums := [2]ratios.Figures{counts.C, counts.Go}
-	for round := 1; round <= fewest || round <= most && len(allowed.Grown(counts)) > 0; round++ {
+	for round := 1; round <= most; round++ {
+		if round > fewest {
+			grown := allowed.Grown(counts)
+			if len(grown) == 0 {
+				break
+			}
+			fmt.Fprintf(os.Stderr, "\nonce more, because of %s\n", strings.Join(grown, "; "))
+		}
 		for i := range both[0] {
 			for maker := range both {
 				check(both[maker][i](sums[maker]))
