@@ -89,6 +89,22 @@ func TestWrongOptions(t *testing.T) {
 	wrong(&cli.Command{Name: "pingpong"}, "rc", "-n*", `--iters: "*" is not a number`)
 }
 
+// TestEmpty: no command takes an empty value or argument, as of a script's variable that isn't set.
+func TestEmpty(t *testing.T) {
+	for _, c := range program().Commands {
+		c.Help("") // completes the description
+		for _, o := range c.Options {
+			if o.Arg != "" && o.Help != "" && o.Set("") == nil {
+				t.Errorf("ibv %s takes an empty %v", c.Name, &o)
+			}
+		}
+		args := append(words(c), "")
+		if status, stdout, stderr := capture(t, args...); status != cli.Wrong || stdout != "" || !strings.Contains(stderr, "ibv "+c.Name+" -h") {
+			t.Errorf("%q: status %d, %s%s", args, status, stdout, stderr)
+		}
+	}
+}
+
 // TestUnits: all measurements take sizes with units.
 func TestUnits(t *testing.T) {
 	found := 0

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -195,12 +196,16 @@ func Refused(err error) error {
 	return fmt.Errorf("%w; start the server there: %s", err, server.Load())
 }
 
-// Parse sets the options in the arguments, and returns the operands.
+// Parse sets the options in the arguments, and returns the operands. None of them is empty: for Text's reason.
 func (c *Command) Parse(args []string) (operands []string, err error) {
 	c.complete()
 	operands, err = parse(c.Options, args)
-	if err == nil && c.Operands != Any && len(operands) > c.Operands {
+	switch {
+	case err != nil:
+	case c.Operands != Any && len(operands) > c.Operands:
 		err = fmt.Errorf("unexpected argument %q", operands[c.Operands])
+	case slices.Contains(operands, ""):
+		err = errors.New("an argument is empty")
 	}
 	return operands, err
 }

@@ -23,17 +23,9 @@ func Const[T any](to *T, value T) func(string) error {
 // Version is the Set of an option that asks for the version.
 func Version(string) error { return Answer(version.Of(called()) + "\n") }
 
-// Text returns the Set of an option whose value is any text.
+// Text returns the Set of an option whose value is any text but an empty one: a script's variable that isn't set must
+// not turn off TLS, serve all hosts or choose another device.
 func Text(to *string) func(string) error {
-	return func(value string) error {
-		*to = value
-		return nil
-	}
-}
-
-// Given is Text for a value that isn't empty: a script's variable that isn't set must not turn TLS off, or serve all
-// hosts.
-func Given(to *string) func(string) error {
 	return func(value string) error {
 		*to = value
 		if value == "" {

@@ -47,9 +47,9 @@ It opens no device. Any user can run it, but only root (CAP_NET_ADMIN) sees all 
 stuck. docs/export.md has rules for alerts, a dashboard, a unit for systemd and a
 DaemonSet for Kubernetes.`,
 		Options: []cli.Option{
-			cli.Opt('l', "listen", "ADDR:PORT", "serve here (default localhost:9879)", cli.Given(&o.listen)),
-			cli.Opt(0, "web.config.file", "FILE", "serve by TLS: the file is that of Prometheus's exporters, without passwords", cli.Given(&o.web)),
-			cli.Opt(0, "textfile", "FILE", "write to this file, for node_exporter's textfile collector", cli.Given(&o.file)),
+			cli.Opt('l', "listen", "ADDR:PORT", "serve here (default localhost:9879)", cli.Text(&o.listen)),
+			cli.Opt(0, "web.config.file", "FILE", "serve by TLS: the file is that of Prometheus's exporters, without passwords", cli.Text(&o.web)),
+			cli.Opt(0, "textfile", "FILE", "write to this file, for node_exporter's textfile collector", cli.Text(&o.file)),
 			cli.Flag(0, "once", "print once, or write the file once, and end; status 1 if something is missing", &o.once),
 			cli.Opt('i', "interval", "TIME", "how often to look for stuck queue pairs, and to write the file (default 15s)", cli.Period(&o.interval)),
 			cli.Opt(0, "prefix", "WORD", "begin names with this (default rdma)", func(value string) error {

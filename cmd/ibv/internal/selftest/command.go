@@ -1,6 +1,7 @@
 package selftest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -39,6 +40,9 @@ no setting. It needs about 20 MiB of locked memory, or tests less with less.`,
 			cli.Opt('p', "patience", "TIME", "how long nothing may complete before that is a failure (default 10s)", cli.Period(&o.Patience)),
 			cli.Opt(0, "only", "GROUPS", "only these groups, separated by commas", func(value string) error {
 				o.Groups = strings.FieldsFunc(value, func(r rune) bool { return r == ',' })
+				if len(o.Groups) == 0 {
+					return errors.New("no groups")
+				}
 				for _, g := range o.Groups {
 					if !slices.Contains(names, g) {
 						return fmt.Errorf("no group %q", g)

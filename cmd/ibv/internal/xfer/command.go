@@ -95,11 +95,11 @@ func (o *options) common() []cli.Option {
 }
 
 func (o *options) serving() []cli.Option {
-	return []cli.Option{cli.Opt('b', "bind", "ADDR", "serve: address to listen on (default all)", cli.Given(&o.bind))}
+	return []cli.Option{cli.Opt('b', "bind", "ADDR", "serve: address to listen on (default all)", cli.Text(&o.bind))}
 }
 
 func (o *options) fetching() []cli.Option {
-	return []cli.Option{cli.Opt('o', "output", "DIR", "fetch: where to (default .)", cli.Given(&o.output))}
+	return []cli.Option{cli.Opt('o', "output", "DIR", "fetch: where to (default .)", cli.Text(&o.output))}
 }
 
 func (o *options) result() []cli.Option {
@@ -167,9 +167,6 @@ func variant(word string) (*cli.Command, error) {
 	c.Run = func(operands []string) error {
 		if word != "serve" && len(operands) == 0 {
 			return cli.Usagef("which host?")
-		}
-		if slices.Contains(operands, "") {
-			return cli.Usagef("an operand is empty")
 		}
 		ctx, stop := cli.Interruptible()
 		defer stop()

@@ -15,9 +15,9 @@ type security struct{ cert, key, ca string }
 
 func (s *security) options() []cli.Option {
 	return []cli.Option{
-		cli.Opt(0, "tls-cert", "FILE", "the certificate of this side, in PEM: serve then demands TLS", cli.Given(&s.cert)),
-		cli.Opt(0, "tls-key", "FILE", "its key", cli.Given(&s.key)),
-		cli.Opt(0, "tls-ca", "FILE", "those who may sign the other side's certificate; serve then demands one", cli.Given(&s.ca)),
+		cli.Opt(0, "tls-cert", "FILE", "the certificate of this side, in PEM: serve then demands TLS", cli.Text(&s.cert)),
+		cli.Opt(0, "tls-key", "FILE", "its key", cli.Text(&s.key)),
+		cli.Opt(0, "tls-ca", "FILE", "those who may sign the other side's certificate; serve then demands one", cli.Text(&s.ca)),
 	}
 }
 
