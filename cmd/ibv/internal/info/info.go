@@ -48,12 +48,9 @@ Each device has a list of ports, and each port a list of GIDs.`,
 
 func (o options) run() error {
 	if o.list {
-		return listNames()
+		return listNames(o.json)
 	}
 	devices, err := open(o.device)
-	if err != nil && err != cli.ErrReported {
-		return err
-	}
 	sheets := []*sheet.Sheet{}
 	for _, d := range devices {
 		s, failed := describe(d, o)
@@ -79,10 +76,19 @@ func (o options) run() error {
 	return err
 }
 
-func listNames() error {
+func listNames(asJSON bool) error {
 	devs, err := listed()
 	if err != nil {
 		return err
+	}
+	if asJSON {
+		sheets := []*sheet.Sheet{}
+		for _, d := range devs {
+			s := sheet.New()
+			s.Set("hca_id", d.Name())
+			sheets = append(sheets, s)
+		}
+		return cli.JSON(sheets)
 	}
 	plural := "s"
 	if len(devs) == 1 {
