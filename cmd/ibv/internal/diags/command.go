@@ -48,6 +48,8 @@ func (o *common) options(without string, own ...cli.Option) []cli.Option {
 		cli.Opt('t', "timeout", "MS", "wait so long for an answer, three times", cli.Milliseconds(&o.timeout)),
 		cli.JSONOption(),
 		cli.Opt('V', "version", "", "print the version", cli.Version),
+		cli.Refuse('z', "config", "FILE", "is not supported: no file with settings is read"),
+		cli.Refuse('Y', "pkey-idx", "INDEX", "is not supported: requests have the P_Key of index 0"),
 		cli.Ignored('e', "errors", ""), // errors are always shown
 		cli.Ignored('v', "verbose", ""),
 		cli.Ignored('d', "debug", ""),
@@ -380,9 +382,10 @@ func counterPorts(operands []string, all bool) ([]int, error) {
 func Ibnetdiscover() *cli.Command {
 	o, full, hops, ports, picture, list := newCommon(), false, false, false, false, ""
 	return &cli.Command{
-		Name:    "ibnetdiscover",
-		Group:   cli.Subnet,
-		Summary: "find all nodes and links of the subnet",
+		Name:     "ibnetdiscover",
+		Group:    cli.Subnet,
+		Summary:  "find all nodes and links of the subnet",
+		Operands: 1,
 		About: `Find all nodes and links of the InfiniBand subnet, as ibnetdiscover does, and
 print them. It needs /dev/infiniband/umad*, and no subnet manager.`,
 		Options: o.options("DGKLs",
@@ -399,7 +402,10 @@ print them. It needs /dev/infiniband/umad*, and no subnet manager.`,
 			cli.Flag('m', "max_hops", "with the longest route, and how many requests finding all took", &hops),
 			o.namesOption(), noCache, noDiff),
 		Programs: []cli.Program{{Name: "ibnetdiscover", Differs: "no groups of chassis, cache or comparison"}},
-		Run: func([]string) error {
+		Run: func(operands []string) error {
+			if len(operands) > 0 {
+				return cli.Usagef("a file for the topology is not supported: redirect stdout to %s", operands[0])
+			}
 			return o.discover(func(_ context.Context, _ *Client, f *Fabric) error {
 				f.put(list, false)
 				switch {
@@ -447,6 +453,7 @@ needs /dev/infiniband/umad*, and no subnet manager.`,
 			cli.Opt(0, "cas-only", "", "only those of adapters", cli.Const(&only, adapters.letter)),
 			cli.Ignored('a', "all", ""),
 			cli.Ignored('o', "outstanding_smps", "N"),
+			cli.Ignored('s', "sm_port", "LID"), // the subnet's administration isn't asked: the nodes tell their GUIDs
 			cli.Refuse('p', "additional", "", "is not supported: a port's other settings are those of smpquery portinfo"),
 			cli.Opt('S', "switch", "GUID", "only those of the node whose port has this GUID", cli.Bits(&guid, 64)),
 			cli.Opt('G', "port-guid Guid", "GUID", "the same", cli.Bits(&guid, 64)),

@@ -63,7 +63,7 @@ func TestEveryOption(t *testing.T) {
 		options string // "=" ends the name of one with a value
 	}{
 		{Iblinkinfo, "node-name-map= switch=S port-guid=G Direct=D all a hops=n down d line l additional p load-cache= diff= diffcheck= filterdownports= " +
-			"outstanding_smps=o switches-only cas-only"},
+			"outstanding_smps=o switches-only cas-only sm_port=s"},
 		{Ibtracert, "force f no_info n mlid=m node-name-map= ports-file="},
 		{Smpquery, "combined c node-name-map= extended x"},
 		{Perfquery, "extended x xmtsl X rcvsl S xmtdisc D rcverr E extended_speeds T oprcvcounters flowctlcounters vloppackets vlopdata vlxmitflowctlerrors " +
@@ -73,7 +73,7 @@ func TestEveryOption(t *testing.T) {
 		{Saquery, "p N L l G O U s g m x c S I list D src-to-dst= sgid-to-dgid= node-name-map= smkey= slid= dlid= mlid= sgid= dgid= gid= mgid= reversible=r " +
 			"numb_path=n pkey= qos_class=Q sl= mtu=M rate=R pkt_lifetime= qkey=q tclass=T flow_label=F hop_limit=H scope= join_state=J proxy_join=X service_id="},
 	} {
-		for word := range strings.FieldsSeq(p.options + " Ca=C Port=P timeout=t errors e verbose v version V") {
+		for word := range strings.FieldsSeq(p.options + " Ca=C Port=P timeout=t config=z pkey-idx=Y errors e verbose v version V") {
 			name, letter, takes := strings.Cut(word, "=")
 			words := []string{"--" + name}
 			if len(name) == 1 {

@@ -64,7 +64,13 @@ func Rdma() *cli.Command {
 		About: `Show or change devices, links, objects and counters, as ibv dev, link, resource, system,
 stat and monitor do, with the words of rdma(8). Objects and their words can be
 abbreviated: rdma res sh qp. Without -p, the counters of a port are on one line.`,
-		Options:  []cli.Option{cli.Opt('V', "Version", "", "print the version", cli.Version)},
+		Options: []cli.Option{
+			cli.Opt('V', "version", "", "print the version", cli.Version),
+			cli.Refuse('b', "batch", "FILE", "is not supported: one command is run"),
+			cli.Refuse('f', "force", "", "is not supported: it is for files of commands, which are not read"),
+			cli.Refuse('r', "raw", "", "is not supported: what a driver tells is not printed raw"),
+			cli.Refuse('o', "oneline", "", "is not supported: use --json"),
+		},
 		Examples: []cli.Example{{"ibv rdma link\nibv rdma -j res show qp\nibv rdma -p stat"}},
 		Programs: []cli.Program{{Name: "rdma", Differs: differs}},
 	})
