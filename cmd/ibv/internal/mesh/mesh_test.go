@@ -52,6 +52,7 @@ func TestFind(t *testing.T) {
 		"the command line":             {given: Given{Rank: 1, Size: 2, Root: "n0"}, want: Place{1, 2, "n0", "the command line"}},
 		"rank 0 without a root":        {given: Given{Rank: 0, Size: 2}, want: Place{0, 2, "", "the command line"}},
 		"rank 1 without a root":        {given: Given{Rank: 1, Size: 2}, says: "where rank 0 is: use --root"},
+		"no rank":                      {given: Given{Rank: -1, Size: 3}, says: "doesn't say which rank"},
 		"a rank that is too large":     {given: Given{Rank: 2, Size: 2, Root: "n0"}, says: "rank 2 is not one of 2"},
 		"one process":                  {given: Given{Rank: 0, Size: 1, Root: "n0"}, says: "only one"},
 		"hosts by name":                {given: with(func(g *Given) { g.Hosts = "n0, n1.example n2" }), env: map[string]string{"hostname": "n1"}, want: Place{1, 3, "n0", "--hosts"}},

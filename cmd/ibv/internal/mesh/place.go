@@ -96,7 +96,9 @@ func Find(g Given, env func(string) string, hostname string, addresses []netip.A
 		return p, errors.New("neither Slurm, Open MPI nor an indexed Job has started this process: use --hosts, or --rank, --size and --root")
 	case p.Size < 0:
 		return p, fmt.Errorf("%s doesn't say how many processes there are: use --size", p.By)
-	case p.Rank < 0 || p.Rank >= p.Size:
+	case p.Rank < 0:
+		return p, fmt.Errorf("%s doesn't say which rank this process is: use --rank", p.By)
+	case p.Rank >= p.Size:
 		return p, fmt.Errorf("rank %d is not one of %d", p.Rank, p.Size)
 	case p.Size < 2:
 		return p, errors.New("there is only one process, and a pair needs two")
