@@ -3,6 +3,7 @@ package sockets
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -62,6 +63,9 @@ func (o *streamOptions) options() []cli.Option {
 }
 
 func (o *streamOptions) setFormat(value string) error {
+	if value == "gid" {
+		return errors.New("gid is not supported: addresses are IP addresses or names")
+	}
 	var format string
 	err := cli.Word(&format, "name", "ip", "ipv6")(value)
 	o.numeric = format != "name"
@@ -79,6 +83,9 @@ func (o *streamOptions) setMode(value string) error {
 		o.tcp = true
 	case "v", "verify":
 		o.verify = true
+	case "r", "resolve": // who resolves an address makes no difference
+	case "f", "fork":
+		return errors.New("fork is not supported: a server serves one client, and ends")
 	default:
 		return fmt.Errorf("%q is none of blocking, async, nonblocking, sockets and verify", value)
 	}
