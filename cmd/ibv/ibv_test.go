@@ -66,6 +66,7 @@ func TestUsage(t *testing.T) {
 		{"doctor rxe0 rxe1", cli.Wrong, "", `unexpected argument "rxe1"`},
 		{"doctor -w -1s", cli.Wrong, "", "negative"},
 		{"doctor --serve --peer node1", cli.Wrong, "", "can't be combined"},
+		{"doctor --serve --json", cli.Wrong, "", "can't be combined"},
 		{"doctor -g 1", cli.Wrong, "", "--peer"},
 		{"doctor --peer=", cli.Wrong, "", "which host?"},
 		{"doctor --peer node1 -b ::1", cli.Wrong, "", "-b needs --serve"},

@@ -65,7 +65,7 @@ it is needed. The peer's findings and commands are what the peer says.`,
 			cli.Opt('g', "gid", "INDEX", "use this GID (default: the one with the widest reach)", cli.Int(&o.gid, 0, 255)),
 			cli.Opt('G', "peer-gid", "INDEX", "use this GID of the peer", cli.Int(&o.peerGID, 0, 255)),
 		},
-		Notes: "Exit status: 0 if the host is healthy, 1 if there are findings, 2 after wrong usage.",
+		Notes: "Exit status: 0 if the host is healthy, 1 after findings or a failure, 2 after wrong usage.",
 		Examples: []cli.Example{
 			{"ibv doctor", "what is wrong here?"},
 			{"ibv doctor --serve\nibv doctor --peer node1", "on two hosts: why can't they talk?"},
@@ -115,6 +115,8 @@ func (o *command) check() error {
 	switch {
 	case o.serve && o.peer != "":
 		return cli.Usagef("--serve and --peer can't be combined")
+	case o.serve && o.json:
+		return cli.Usagef("--serve and --json can't be combined")
 	case !two && (o.port != 0 || o.gid >= 0):
 		return cli.Usagef("-p and -g need --peer or --serve")
 	case !o.serve && o.bind != "":

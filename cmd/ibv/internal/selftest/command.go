@@ -60,8 +60,8 @@ it is done, such as posts, is done until the planned number or the group's share
 the time is reached. Then the group is "shortened", and the report says by how much.
 What the device doesn't have is listed as not there, not as passed.
 
-Exit status: 0 if nothing has failed, 1 after a failure or if interrupted, 2 after
-wrong usage.`,
+Exit status: 0 if nothing has failed, 1 after a failure, if interrupted or if all was
+not there, 2 after wrong usage.`,
 		Examples: []cli.Example{
 			{"ibv selftest mlx5_0", "tests in loopback"},
 			{"ibv selftest --json mlx5_0 >selftest.json", "writes the report for an issue"},
