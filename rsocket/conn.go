@@ -27,9 +27,10 @@ type Conn struct {
 	peer    sge       // the peer's list of targets
 	entry   uint32    // the entry to write next
 
-	sender    netconn.Sender
-	lentWRs   int // requests with a caller's memory, in the send queue
-	creditWRs int // credit messages in the send queue
+	sender     netconn.Sender
+	lentWRs    int  // requests with a caller's memory, in the send queue
+	lentFailed bool // one of them has failed, and with it the connection
+	creditWRs  int  // credit messages in the send queue
 
 	theirs []mapping   // the peer's mapped memory, for WriteAt
 	ours   []*verbs.MR // memory mapped for the peer

@@ -73,6 +73,7 @@ func (c *Conn) completed(wc *verbs.WC) (recv bool) {
 	kind := wc.WRID & wridKind
 	if kind == wridData && wc.WRID&wridLent != 0 {
 		c.lentWRs--
+		c.lentFailed = c.lentFailed || wc.Status != verbs.WCSuccess
 	}
 	switch {
 	case wc.Status != verbs.WCSuccess:

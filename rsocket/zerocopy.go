@@ -17,7 +17,8 @@ func (c *Conn) PD() *verbs.PD { return c.link.Sync.PD() }
 //
 // WriteMR returns when the bytes are in the peer's ring, and the device no longer uses the memory. To
 // this end, it ends the connection if the bytes in flight have not arrived within a second after the
-// deadline. If the connection is closed meanwhile, WriteMR may take as long as SetLinger says.
+// deadline. If the connection is closed meanwhile, WriteMR may take as long as SetLinger says. Like
+// MR.SGE of package verbs, WriteMR panics if the bytes are out of the MR's range.
 func (c *Conn) WriteMR(mr *verbs.MR, off, n int) (int, error) {
 	mr.SGE(off, n) // panics like a slice expression
 	c.link.Lent.Call.Lock()
@@ -62,19 +63,30 @@ func (c *Conn) lend(mr *verbs.MR, off, n int) (sent int, err error) {
 // lentReturned reports whether the device uses no caller's memory any more.
 func (c *Conn) lentReturned() bool { return c.lentWRs == 0 || c.link.CQFailed }
 
+// lentLost returns why bytes of the caller's memory may not have arrived, or nil. The device uses none.
+func (c *Conn) lentLost() error {
+	switch {
+	case !c.lentFailed && c.lentWRs == 0:
+		return nil
+	case c.link.Phase != netconn.Open:
+		return net.ErrClosed
+	}
+	return c.link.Err
+}
+
 // awaitLent waits until the device uses no caller's memory any more. The caller has lent.Call.
 func (c *Conn) awaitLent() error {
 	c.link.Waits.Mu.Lock()
 	defer c.link.Waits.Mu.Unlock()
 	returned := func(c *Conn) (bool, error) { return c.lentReturned(), nil }
 	if c.lentReturned() {
-		return nil
+		return c.lentLost()
 	}
 	c.link.Lent.Deadline.Set(time.Now().Add(netconn.Graceful))
 	late := netconn.Await(&c.link.Waits, &c.link.Lent, c, returned)
 	c.link.Lent.Deadline.Set(time.Time{})
 	if late == nil {
-		return nil
+		return c.lentLost()
 	}
 	if c.link.Phase != netconn.Open {
 		late = net.ErrClosed // Close gives up later
