@@ -19,7 +19,7 @@ var ErrNotMapped = errors.New("the peer has mapped no memory there")
 // The peer's Options.Mappings limits how many regions may be mapped at a time. Beyond the limit, the
 // error matches syscall.ENOMEM.
 func (c *Conn) Map(mr *verbs.MR, offset int64) error {
-	if offset < 0 || int64(mr.Len()) > math.MaxUint32 {
+	if mr == nil || offset < 0 || int64(mr.Len()) > math.MaxUint32 {
 		return c.link.OpErr("map", syscall.EINVAL)
 	}
 	c.link.Wr.Call.Lock()

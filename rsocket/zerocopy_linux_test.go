@@ -34,3 +34,17 @@ func TestWriteMRLost(t *testing.T) {
 		t.Errorf("WriteMR whose write has failed: %v", err)
 	}
 }
+
+func TestMapNil(t *testing.T) {
+	verbstest.New(t)
+	l := rdmatest.Must(rsocket.Listen("tcp", "127.0.0.1:0"))(t)
+	defer l.Close()
+	d := rsocket.Dialer{Options: rsocket.Options{Mappings: 1}}
+	c := rdmatest.Must(d.DialConn(t.Context(), "tcp", l.Addr().String()))(t)
+	defer c.Close()
+	lc := rdmatest.Must(l.AcceptConn())(t)
+	defer lc.Close()
+	if err := lc.Map(nil, 0); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("Map of no memory: %v", err)
+	}
+}
