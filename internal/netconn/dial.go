@@ -69,7 +69,7 @@ func (d *Dialer) route(ctx context.Context, id *rdmacm.SyncID, info rdmacm.AddrI
 // Limit returns a context that ends with the Dialer's time.
 func (d *Dialer) Limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline := d.Deadline
-	if end := time.Now().Add(d.Timeout); d.Timeout > 0 && (deadline.IsZero() || end.Before(deadline)) {
+	if end := time.Now().Add(d.Timeout); d.Timeout != 0 && (deadline.IsZero() || end.Before(deadline)) {
 		deadline = end
 	}
 	if deadline.IsZero() {

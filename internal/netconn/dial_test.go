@@ -56,3 +56,12 @@ func TestDialEachAddress(t *testing.T) {
 		t.Errorf("the third address answers: %v, %v", c, err)
 	}
 }
+
+// TestNegativeTimeout: as package net's, a Dialer with a negative Timeout has no time.
+func TestNegativeTimeout(t *testing.T) {
+	ctx, cancel := (&Dialer{Timeout: -1}).Limit(t.Context())
+	defer cancel()
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		t.Errorf("got %v", ctx.Err())
+	}
+}
