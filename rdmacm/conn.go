@@ -141,6 +141,13 @@ func (c *Conn) open(o *Options) (err error) {
 	var channel *verbs.CompChannel
 	switch {
 	case c.slots > 0:
+		limits, err := dev.QueryDevice()
+		if err != nil {
+			return err
+		}
+		if c.slots > limits.MaxQPWR { // before the memory for them
+			return invalid("make connection", "Messages %d is more than the device's %d", c.slots, limits.MaxQPWR)
+		}
 		capacity.MaxSendWR += c.slots + 1 // the last one is Drain's
 		capacity.MaxRecvWR += c.slots
 		capacity.MaxSendSGE = max(capacity.MaxSendSGE, 1)

@@ -180,7 +180,7 @@ func TestPartsRefused(t *testing.T) {
 	id.bound.dev = &device{refs: 2, ctx: new(verbs.Device)} // a closed device
 	var e *verbs.OpError
 	c, _, err := newConn(id, new(Transport), &Options{Messages: 1, MessageSize: 1}, nil)
-	if c != nil || !errors.Is(err, verbs.ErrClosed) || !errors.As(err, &e) || e.Op != "create completion channel" {
+	if c != nil || !errors.Is(err, verbs.ErrClosed) || !errors.As(err, &e) || e.Op != "query device" {
 		t.Errorf("connection: %v, %v", c, err)
 	}
 	if k.has(id.handle) {
