@@ -61,9 +61,10 @@ type BufferPool struct {
 
 // A bufferClass holds the free buffers of one size.
 type bufferClass struct {
-	free *Buffer                                   // a linked list
-	mu   queueLock                                 // held for nanoseconds, and by Close
-	_    [64 - 8 - unsafe.Sizeof(queueLock{})]byte // pads each class to its own cache line
+	free   *Buffer                                       // a linked list
+	mu     queueLock                                     // held for nanoseconds, and by Close
+	closed bool                                          // the pool is closed, and free stays nil
+	_      [64 - 8 - unsafe.Sizeof(queueLock{}) - 1]byte // pads each class to its own cache line
 }
 
 // smallest is the logarithm of the smallest size of buffers.
@@ -226,7 +227,7 @@ func (p *BufferPool) Close() error {
 		return opErr(op, fmt.Sprintf("%d buffers", used), ErrBusy)
 	}
 	for i := range p.classes {
-		p.classes[i].free = nil
+		p.classes[i].free, p.classes[i].closed = nil, true
 	}
 	p.buffers.Store(new([]*Buffer))
 	p.closed = true
@@ -274,7 +275,9 @@ func (b *Buffer) Release() {
 		panic("verbs: a Buffer was released without a reference")
 	case 1:
 		memorder.StoreRelease(&b.refs, 0)
-		b.next, c.free = c.free, b
+		if !c.closed {
+			b.next, c.free = c.free, b
+		}
 	default:
 		atomic.AddUint32(&b.refs, ^uint32(0))
 	}

@@ -76,13 +76,14 @@ func TestBufferPool(t *testing.T) {
 		}
 	}
 	// Without a QP, no request is in flight.
-	must(p.Get(1))(t)
+	kept := must(p.Get(1))(t)
 	if err := p.Close(); !errors.Is(err, ErrBusy) {
 		t.Errorf("closing beside a QP, with a buffer in use: %v", err)
 	}
 	if err := errors.Join(qp.Close(), p.Close(), p.Close()); err != nil {
 		t.Error(err)
 	}
+	kept.Release()
 	if _, err := p.Get(1); !errors.Is(err, ErrClosed) {
 		t.Errorf("a buffer of a closed pool: %v", err)
 	}
