@@ -189,9 +189,9 @@ func (m *Memory) deregister() error {
 // verbs.ErrBusy while a batch uses the memory, and may then be called again.
 func (m *Memory) Close() error {
 	m.mu.Lock()
-	if m.uses > 0 {
+	if uses := m.uses; uses > 0 {
 		m.mu.Unlock()
-		return fmt.Errorf("xfer: close memory: %w by %d parts of batches", verbs.ErrBusy, m.uses)
+		return fmt.Errorf("xfer: close memory: %w by %d parts of batches", verbs.ErrBusy, uses)
 	}
 	m.closed = true
 	m.mu.Unlock()

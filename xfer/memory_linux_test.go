@@ -14,6 +14,7 @@ import (
 
 	"github.com/goverbs/goverbs/internal/rdmatest"
 	"github.com/goverbs/goverbs/verbs"
+	"github.com/goverbs/goverbs/verbstest"
 	"github.com/goverbs/goverbs/xfer"
 )
 
@@ -159,4 +160,48 @@ func TestCloseWhileStarting(t *testing.T) {
 	if err := b.Wait(patient(t)); !errors.Is(err, xfer.ErrPeerLost) {
 		t.Errorf("the batch: %v", err)
 	}
+}
+
+// Close may be called while batches on the memory begin and end: the error has the number of one moment.
+func TestCloseBeside(t *testing.T) {
+	m := twoEngines(t, 1, xfer.Options{SliceBytes: 4096, SmallBytes: 100, Window: 1})
+	const n = 4096
+	mine, theirs := memory(t, m.a, n, 1), memory(t, m.b, n, 2)
+	remote := grant(t, theirs.All(), xfer.Write).Remote()
+	ctx := patient(t)
+	m.allUp(t)
+	rdmatest.Check(t, m.peer.Write(ctx, remote, mine.All()))
+	m.net.SetFault(func(verbstest.Request) verbstest.Fault { return verbstest.Hold() })
+	var held xfer.Batch
+	held.Write(remote, mine.All())
+	rdmatest.Check(t, m.peer.Start(&held))
+	done := make(chan bool)
+	go func() {
+		defer close(done)
+		var b xfer.Batch
+		b.Write(remote, mine.All())
+		for range 100 {
+			if err := m.peer.Start(&b); err != nil {
+				t.Error(err)
+				return
+			}
+			b.Cancel() // the held batch has the window
+			if err := b.Wait(ctx); !errors.Is(err, xfer.ErrCanceled) {
+				t.Errorf("canceled: %v", err)
+				return
+			}
+		}
+	}()
+	for over := false; !over; runtime.Gosched() {
+		if err := mine.Close(); !errors.Is(err, verbs.ErrBusy) {
+			t.Errorf("closed under a batch: %v", err)
+		}
+		select {
+		case <-done:
+			over = true
+		default:
+		}
+	}
+	m.net.SetFault(nil)
+	rdmatest.Check(t, held.Wait(ctx))
 }
