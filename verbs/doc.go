@@ -67,7 +67,8 @@
 // waits for running verbs, and closes all remaining objects in order.
 //
 // The properties of a closed object, such as its number, keys and size, can still
-// be read. A nil pointer acts like a closed object whose properties are zero.
+// be read. A nil pointer acts like a closed object whose properties are zero, but
+// its verbs return ErrInvalid.
 //
 // # Concurrency
 //

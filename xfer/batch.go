@@ -132,8 +132,9 @@ func (b *Batch) Done() <-chan struct{} {
 }
 
 // Wait waits until the batch is over, and returns nil if everything in it was done, or else an error
-// that wraps an *Error. If ctx ends first, Wait returns a *PendingError, and the batch goes on. If
-// another goroutine starts the batch again meanwhile, Wait may wait for that, too.
+// that wraps an *Error or, after Cancel, matches ErrCanceled. If ctx ends first, Wait returns a
+// *PendingError, and the batch goes on. If another goroutine starts the batch again meanwhile, Wait
+// may wait for that, too.
 func (b *Batch) Wait(ctx context.Context) error {
 	done := b.Done()
 	if done == nil {
