@@ -122,7 +122,13 @@ func (m *manager) run(fd uintptr, command []byte) syscall.Errno {
 		return ch.take(fd, body[uapi.RdmaUcmGetEvent](command).Response)
 	case uapi.RDMA_USER_CM_CMD_CREATE_ID:
 		req := body[uapi.RdmaUcmCreateId](command)
-		id := m.create(ch, uapi.RdmaUcmPortSpace(req.Ps))
+		ps := uapi.RdmaUcmPortSpace(req.Ps)
+		switch ps {
+		case uapi.RDMA_PS_TCP, uapi.RDMA_PS_UDP, uapi.RDMA_PS_IB, uapi.RDMA_PS_IPOIB:
+		default:
+			return syscall.EINVAL
+		}
+		id := m.create(ch, ps)
 		id.uid = req.Uid
 		at[uapi.RdmaUcmCreateIdResp](req.Response).Id = id.handle
 		return 0
@@ -313,6 +319,9 @@ func (m *manager) bind(id *cmID, addr netip.AddrPort) syscall.Errno {
 }
 
 func (m *manager) listen(id *cmID) syscall.Errno {
+	if id.state != cmIdle || id.dst.IsValid() {
+		return syscall.EINVAL
+	}
 	if !id.src.IsValid() {
 		if errno := m.bind(id, netip.AddrPortFrom(netip.IPv6Unspecified(), 0)); errno != 0 {
 			return errno

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/goverbs/goverbs/rdmacm"
 	"github.com/goverbs/goverbs/rsocket"
@@ -121,5 +123,26 @@ func TestConnRemove(t *testing.T) {
 	<-s.Done()
 	for _, x := range []io.Closer{c, s, l} {
 		check(t, x.Close())
+	}
+}
+
+// As the kernel, the connection manager refuses unknown port spaces, and to listen with an ID that already
+// listens or has a peer's address.
+func TestRefusedIDs(t *testing.T) {
+	verbstest.New(t)
+	if _, err := rdmacm.CreateSyncID(99); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("port space 99: %v", err)
+	}
+	id := get(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
+	defer id.Close()
+	check(t, id.Listen(0))
+	if err := id.Listen(0); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("listening twice: %v", err)
+	}
+	client := get(rdmacm.CreateSyncID(rdmacm.PortSpaceTCP))(t)
+	defer client.Close()
+	check(t, client.ResolveAddr(t.Context(), netip.AddrPort{}, netip.MustParseAddrPort("192.0.2.1:7"), time.Second))
+	if err := client.Listen(0); !errors.Is(err, syscall.EINVAL) {
+		t.Errorf("listening after ResolveAddr: %v", err)
 	}
 }
