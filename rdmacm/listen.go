@@ -275,7 +275,9 @@ func (l *Listener) decide(ctx context.Context, c *client) (*ConnParam, error) {
 	param, err := l.options.Decide(ctx, c.request)
 	var rejection *Rejection
 	if errors.As(err, &rejection) {
-		c.event.SyncID.Reject(rejection.PrivateData)
+		if failed := c.event.SyncID.Reject(rejection.PrivateData); failed != nil {
+			err = errors.Join(err, failed) // the client is rejected without the data
+		}
 	}
 	return param, err
 }

@@ -1,6 +1,7 @@
 package rdmacm_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -29,4 +30,25 @@ func TestTooManyMessages(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	check(<-refused)
+}
+
+// TestTooLongRejection: who rejects a client with more private data than there is room for learns that the client did
+// not get it.
+func TestTooLongRejection(t *testing.T) {
+	verbstest.New(t)
+	refused := make(chan error, 1)
+	l := rdmatest.Must(rdmacm.Listen(t.Context(), "tcp", "127.0.0.1:0", &rdmacm.Options{
+		Decide: func(context.Context, rdmacm.Request) (*rdmacm.ConnParam, error) {
+			return nil, &rdmacm.Rejection{PrivateData: make([]byte, rdmacm.MaxRejectData+1)}
+		},
+		Refused: func(_ rdmacm.Request, err error) { refused <- err },
+	}))(t)
+	defer l.Close()
+	if _, err := rdmacm.Dial(t.Context(), "tcp", l.Addr().String(), nil); !errors.Is(err, rdmacm.ErrRejected) {
+		t.Errorf("got %v", err)
+	}
+	var r *rdmacm.Rejection
+	if err := <-refused; !errors.As(err, &r) || !errors.Is(err, rdmacm.ErrInvalid) {
+		t.Errorf("got %v", err)
+	}
 }
