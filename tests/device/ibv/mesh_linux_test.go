@@ -214,13 +214,13 @@ func TestMeshOpenMPI(t *testing.T) {
 func meshOpenMPI(t *testing.T, ranks int, args ...string) (r *meshResult) {
 	t.Helper()
 	meshPort++
-	root := ""
-	if os.Getenv("VM_PEER") != "" {
-		root = os.Getenv("VM_ADDR")
-	}
 	line := append([]string{"mpirun", "--allow-run-as-root", "-n", fmt.Sprint(ranks)}, args...)
-	p := rdmatest.Start(t, append(line, rdmatest.Program(t, "ibv"), "mesh", "--port", fmt.Sprint(meshPort), "--root", root,
-		"--wait", rdmatest.Patience.String(), "-d", rdmatest.Devices[0], "-s", "1024", "-t", "20ms", "--json")...)
+	line = append(line, rdmatest.Program(t, "ibv"), "mesh", "--port", fmt.Sprint(meshPort),
+		"--wait", rdmatest.Patience.String(), "-d", rdmatest.Devices[0], "-s", "1024", "-t", "20ms", "--json")
+	if os.Getenv("VM_PEER") != "" {
+		line = append(line, "--root", os.Getenv("VM_ADDR"))
+	}
+	p := rdmatest.Start(t, line...)
 	if !p.Wait().Success() {
 		t.Fatal(p)
 	}
